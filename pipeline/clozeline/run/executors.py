@@ -1,0 +1,58 @@
+"""Where jobs run: in this process, or in worker processes started afresh (spawn)."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+from clozeline.errors import ConfigError
+
+
+def usable_cores() -> int:
+    """Cores that this process may use (affinity and cgroups' cpusets count, unlike in `os.cpu_count`)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class SerialExecutor(Executor):
+    """Runs each job at once, in this process and thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def start_worker() -> None:
+    """Set-up of a worker process: one thread for the tokenizer, signals left to the parent, and an end when the parent ends."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def end_with_parent() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def make_executor(kind: str, workers: int) -> Executor:
+    """`processes` or `serial`; one worker needs no processes."""
+    if kind not in ("processes", "serial"):
+        raise ConfigError(f"executor is {kind!r}: use 'processes' or 'serial'")
+    if kind == "serial" or workers == 1:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        return SerialExecutor()
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)

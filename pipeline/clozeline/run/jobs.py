@@ -1,0 +1,141 @@
+"""Runs jobs over an executor: a bounded window, a second try for what a dying worker took with it, and an orderly stop."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from typing import TYPE_CHECKING, Any, Protocol
+
+from clozeline.errors import ClozelineError, Interrupted, JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from clozeline.store.output import ShardResult
+
+
+class Job(Protocol):
+    """A picklable piece of work: reads something, writes its shards, returns their descriptions."""
+
+    @property
+    def name(self) -> str:
+        """What it writes, for messages."""
+        ...
+
+    @property
+    def shards(self) -> tuple[tuple[str, str], ...]:
+        """(stage, file name) of everything it writes."""
+        ...
+
+    def __call__(self) -> list[ShardResult]: ...
+
+
+class _Stop:
+    """Turns the first SIGINT or SIGTERM into a flag; the second has its usual effect, at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> _Stop:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._ask)
+        return self
+
+    def _ask(self, number: int, frame: object) -> None:
+        self.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    make_executor: Callable[[int | None], AbstractContextManager[Executor]],
+    workers: int,
+    on_done: Callable[[Job, list[ShardResult]], None],
+) -> None:
+    """Runs every job once, calling `on_done` in this thread as each ends.
+
+    Args:
+        make_executor: opens an executor with that many workers, or the usual number for None.
+        workers: at most twice as many jobs are handed out at a time, so that memory does not grow with their number.
+
+    Raises:
+        Interrupted: a signal asked to stop; the jobs that were running have ended and were reported.
+        JobError: a worker died twice on the same job, or a job failed for a reason of the machine's.
+        ClozelineError: what a job raised.
+    """
+    with _Stop() as stop:
+        waiting = list(jobs)
+        while waiting:
+            # A dead worker breaks its pool, and any job under way may be the culprit: each gets its second try alone.
+            lost, waiting = _run(waiting, make_executor(None), 2 * workers, on_done, stop)
+            for job in lost:
+                if _run([job], make_executor(1), 1, on_done, stop)[0]:
+                    raise JobError(
+                        f"{job.name}: its worker died twice (killed, or out of memory); the other shards are kept. "
+                        "Free memory or use fewer workers (-j), then run again with --resume"
+                    )
+
+
+def _run(
+    jobs: Sequence[Job],
+    executor_manager: AbstractContextManager[Executor],
+    window: int,
+    on_done: Callable[[Job, list[ShardResult]], None],
+    stop: _Stop,
+) -> tuple[list[Job], list[Job]]:
+    """Runs the jobs until they are done or a worker dies; returns those under way at that moment and those not begun."""
+    waiting = deque(jobs)
+    running: dict[Future[Any], Job] = {}
+    failure: BaseException | None = None
+    lost: list[Job] = []
+    with executor_manager as executor:
+        while True:
+            while waiting and len(running) < window and failure is None and not lost and not stop.asked:
+                job = waiting.popleft()
+                try:
+                    running[executor.submit(job)] = job
+                except BrokenExecutor:
+                    lost.append(job)
+            if not running:
+                break
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in ended:
+                job = running.pop(future)
+                if future.cancelled():
+                    continue
+                error = future.exception()
+                if error is None:
+                    on_done(job, future.result())
+                elif isinstance(error, BrokenExecutor):
+                    lost.append(job)
+                elif failure is None:
+                    failure = _explained(job, error)
+            if failure is not None or stop.asked:
+                for future in running:
+                    future.cancel()
+    if failure is not None:
+        raise failure
+    if stop.asked:
+        raise Interrupted("stopped; what is done is kept: run the same command again with --resume")
+    return lost, list(waiting)
+
+
+def _explained(job: Job, error: BaseException) -> BaseException:
+    """Errors of the machine (disk full, out of memory) named by job; ours and plain faults as they are."""
+    if isinstance(error, OSError | MemoryError) and not isinstance(error, ClozelineError):
+        what = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or "out of memory"
+        place = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
+        explained = JobError(f"{job.name}: {what}{place}; the shards done so far are kept: mend it, then run again with --resume")
+        explained.__cause__ = error
+        return explained
+    return error

@@ -1,0 +1,55 @@
+"""A finished data set: its manifest and its shards, opened one by one as they are needed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clozeline.errors import DataError
+from clozeline.store.location import Location
+from clozeline.store.manifest import Manifest, Metadata
+from clozeline.store.shards import TokenShard
+
+if TYPE_CHECKING:
+    import os
+
+STAGES = {"sharding": "text", "packing": "packed", "masking": "masked"}
+
+
+class Data:
+    """A finished data set.
+
+    Args:
+        path: its folder.
+        stages: the kinds that will do here; any when empty.
+
+    Raises:
+        DataError: not a finished data set, or of another kind.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *stages: str) -> None:
+        self.location = Location(path)
+        self.manifest = Manifest.load(self.location)
+        if stages and self.metadata.stage not in stages:
+            wanted = " or ".join(STAGES[s] for s in stages)
+            raise DataError(f"{path}: holds {STAGES[self.metadata.stage]} data, {wanted} data is needed here")
+        self._shards: dict[int, TokenShard] = {}
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.manifest.metadata
+
+    def shard(self, index: int) -> TokenShard:
+        """The index-th shard of the manifest, opened once."""
+        if index not in self._shards:
+            shard = TokenShard(self.location, self.manifest.shards[index])
+            said = (shard.schema_metadata["copy"], shard.schema_metadata["shard"])
+            if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
+                raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; restore it or prepare the data again")
+            self._shards[index] = shard
+        return self._shards[index]
+
+    @property
+    def tokenizer_path(self) -> str:
+        """The copy of the tokenizer that the data set carries."""
+        return f"{self.location}/tokenizer"
+

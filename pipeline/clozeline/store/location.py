@@ -1,0 +1,151 @@
+"""Places where data sets live: a folder of named files, written atomically.
+
+Only this module touches the file system on behalf of data sets. `Location` is its whole vocabulary (names, bytes, an
+atomic writer, a memory map, a lock), small enough for an object store to offer the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import mmap
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from clozeline.errors import DestinationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
+
+
+class DigestingFile:
+    """A binary file being written that knows how many bytes went in and their sha256."""
+
+    def __init__(self, raw: BinaryIO) -> None:
+        self._raw = raw
+        self._sha256 = hashlib.sha256()
+        self.bytes = 0
+        self.closed = False  # pyarrow asks
+
+    def write(self, data: bytes | memoryview) -> int:
+        self._raw.write(data)
+        self._sha256.update(data)
+        written = len(memoryview(data).cast("B")) if not isinstance(data, bytes) else len(data)
+        self.bytes += written
+        return written
+
+    def flush(self) -> None:
+        """Nothing: what counts is the fsync before publication."""
+
+    def tell(self) -> int:
+        return self.bytes
+
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
+
+
+class Location:
+    """A local folder."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __truediv__(self, name: str) -> Location:
+        return Location(self.path / name)
+
+    def exists(self, name: str = "") -> bool:
+        return (self.path / name).exists()
+
+    def names(self) -> list[str]:
+        """Names in the folder, sorted; empty where there is no folder."""
+        return sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+
+    def size(self, name: str) -> int:
+        """Bytes in a file."""
+        return (self.path / name).stat().st_size
+
+    def read(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def map(self, name: str) -> mmap.mmap | bytes:
+        """The file's bytes without reading them (an empty file has none to map)."""
+        with (self.path / name).open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size(name) else b""
+
+    def sha256(self, name: str) -> str:
+        with (self.path / name).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def remove(self, name: str) -> None:
+        target = self.path / name
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def writer(self, name: str) -> Iterator[DigestingFile]:
+        """A file that appears under `name` only when the block ends well: temporary name, fsync, rename, fsync of the folder."""
+        temporary = self.path / WORK / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("xb", buffering=1 << 20) as raw:
+                yield DigestingFile(raw)
+                raw.flush()
+                os.fsync(raw.fileno())
+            final = self.path / name
+            final.parent.mkdir(parents=True, exist_ok=True)
+            temporary.rename(final)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        self._sync()
+
+    def write(self, name: str, data: bytes) -> None:
+        with self.writer(name) as file:
+            file.write(data)
+
+    def _sync(self) -> None:
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keeps a second writer out for the duration of the block.
+
+        The kernel drops the lock when the process ends, however it ends: there are no stale locks.
+
+        Raises:
+            DestinationError: another process holds it.
+        """
+        path = self.path / WORK / "lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise DestinationError(f"{self}: cannot write here ({error.strerror})") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The holder before us may have removed the file that we opened.
+                held = path.exists() and os.fstat(descriptor).st_ino == path.stat().st_ino
+            except BlockingIOError:
+                held = False
+            if not held:
+                raise DestinationError(f"{self}: another clozeline is writing here; wait for it, or choose another DEST")
+            yield
+        finally:
+            os.close(descriptor)

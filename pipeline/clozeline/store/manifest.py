@@ -1,0 +1,220 @@
+"""manifest.json: what a data set is, where it came from, and the digest of every shard.
+
+Nothing that differs between two runs of the same work (time, host, absolute path, worker count, engine, library version)
+may enter here: that is what `run.json` is for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from clozeline.errors import DataError
+from clozeline.store.ledger import Ledger
+
+if TYPE_CHECKING:
+    from clozeline.store.location import Location
+
+FORMAT_VERSION = 1
+NAME = "manifest.json"
+
+
+def canonical_json(value: Any) -> str:
+    """The one spelling of a JSON value that digests are taken of: sorted keys, no spaces, ASCII."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """sha256 (hex) of the canonical JSON of a value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def to_ranges(ids: list[int]) -> list[list[int]]:
+    """Sorted ids as inclusive ranges.
+
+    >>> to_ranges([0, 1, 2, 7, 9, 10])
+    [[0, 2], [7, 7], [9, 10]]
+    """
+    ranges: list[list[int]] = []
+    for i in ids:
+        if ranges and i == ranges[-1][1] + 1:
+            ranges[-1][1] = i
+        else:
+            ranges.append([i, i])
+    return ranges
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenizerFacts:
+    """What later stages must know of the tokenizer, so that none of them needs the tokenizer itself.
+
+    Attributes:
+        sha256: digest of its tokenizer.json.
+        vocabulary_sha256: digest of its token-to-id map, equal for every way of saving the same vocabulary.
+        vocabulary_size: largest id + 1, added tokens and holes included.
+        mask_id, pad_id, unk_id, separator_id: ids by role; unk_id is None where there is none.
+        prefix_ids, suffix_ids: what the tokenizer's own template puts around a row.
+        special_ids: named special tokens and added tokens flagged special, sorted.
+        ordinary_ranges: every other id that exists, as inclusive ranges.
+    """
+
+    sha256: str
+    vocabulary_sha256: str
+    vocabulary_size: int
+    mask_id: int
+    pad_id: int
+    unk_id: int | None
+    separator_id: int
+    prefix_ids: tuple[int, ...]
+    suffix_ids: tuple[int, ...]
+    special_ids: tuple[int, ...]
+    ordinary_ranges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> TokenizerFacts:
+        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "special_ids")}
+        ranges = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
+        return cls(**{**data, **tuples, "ordinary_ranges": ranges})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metadata:
+    """What a data set is, apart from its content. Travels in every shard (Arrow schema metadata, key `clozeline`).
+
+    Attributes:
+        stage: "sharding", "packing" or "masking".
+        config: the options that the bytes depend on.
+        upstream: fingerprint of the data set that this one was made from; for text, of the list of input files.
+        lineage: stage and configuration of everything upstream, oldest first.
+        row_length: L, positions per row; None for text.
+        tokenizer: None for text.
+        seed, mask_function: of the masks; None before masking.
+    """
+
+    stage: str
+    config: dict[str, Any]
+    upstream: str
+    lineage: tuple[dict[str, Any], ...] = ()
+    row_length: int | None = None
+    tokenizer: TokenizerFacts | None = None
+    seed: int | None = None
+    mask_function: int | None = None
+    format_version: int = FORMAT_VERSION
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything here: the same for two data sets exactly when they are made in the same way from the same."""
+        return digest(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Metadata:
+        data = {**data, "lineage": tuple(data["lineage"])}
+        if data["tokenizer"] is not None:
+            data["tokenizer"] = TokenizerFacts.from_json(data["tokenizer"])
+        return cls(**data)
+
+    def next(self, **changes: Any) -> Metadata:
+        """The metadata of a data set made from this one."""
+        lineage = (*self.lineage, {"stage": self.stage, "config": self.config})
+        return replace(self, upstream=self.fingerprint, lineage=lineage, **changes)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardEntry:
+    """One shard in the manifest.
+
+    Attributes:
+        file: name within the data set.
+        copy: which static masking of the data; 0 where there is only one.
+        shard: index of the packed shard; with `copy` and the row number it identifies a row's masks.
+        rows: documents for text, token rows otherwise.
+        tokens: positions that are not padding; 0 for text.
+        bytes, sha256: of the file.
+    """
+
+    file: str
+    copy: int
+    shard: int
+    rows: int
+    tokens: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Manifest:
+    """A finished data set."""
+
+    metadata: Metadata
+    ledger: Ledger
+    shards: tuple[ShardEntry, ...]
+    files: dict[str, str] = field(default_factory=dict)  # other files of the data set (tokenizer/...) -> sha256
+
+    @property
+    def rows(self) -> int:
+        return sum(s.rows for s in self.shards)
+
+    @property
+    def tokens(self) -> int:
+        return sum(s.tokens for s in self.shards)
+
+    @property
+    def bytes(self) -> int:
+        return sum(s.bytes for s in self.shards)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of manifest.json itself, and so, through the shard digests, of all the data."""
+        return hashlib.sha256(self.dump()).hexdigest()
+
+    def dump(self) -> bytes:
+        body = {
+            **self.metadata.to_json(),
+            "fingerprint": self.metadata.fingerprint,
+            "ledger": self.ledger.to_json(),
+            "shards": [asdict(s) for s in self.shards],
+            "files": dict(sorted(self.files.items())),
+        }
+        return (json.dumps(body, indent=1, sort_keys=False, allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def load(cls, location: Location) -> Manifest:
+        """Reads and checks the manifest of a finished data set.
+
+        Raises:
+            DataError: there is none, or it is not one of ours, or of a newer format.
+        """
+        where = f"{location}/{NAME}"
+        if not location.exists(NAME):
+            unfinished = location.exists(".clozeline")
+            hint = (
+                "its preparation did not finish: run the same command again with --resume"
+                if unfinished
+                else "it is not a clozeline data set"
+                if location.exists()
+                else "there is no such folder"
+            )
+            raise DataError(f"{location}: no {NAME} here; {hint}")
+        try:
+            body = json.loads(location.read(NAME))
+            version = body["format_version"]
+            if version != FORMAT_VERSION:
+                raise DataError(f"{where}: format version {version}, this clozeline reads {FORMAT_VERSION}: upgrade clozeline")
+            stated = body.pop("fingerprint")
+            shards = tuple(ShardEntry(**s) for s in body.pop("shards"))
+            ledger = Ledger.from_json(body.pop("ledger"))
+            files = {str(k): str(v) for k, v in body.pop("files").items()}
+            manifest = cls(metadata=Metadata.from_json(body), ledger=ledger, shards=shards, files=files)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{where}: damaged or not written by clozeline ({type(error).__name__}: {error})") from error
+        if stated != manifest.metadata.fingerprint:
+            raise DataError(f"{where}: was changed after it was written (its fingerprint does not fit its fields)")
+        for name in [s.file for s in shards] + list(files):
+            if name.startswith("/") or ".." in name.split("/"):
+                raise DataError(f"{where}: names a file outside the data set: {name!r}")
+        return manifest

@@ -1,0 +1,196 @@
+"""A data set in the making: who may write, what is done already, and the moment it becomes visible.
+
+Beside the shards an unfinished data set keeps `.clozeline/`: the lock, `plan.json` (what is being made), and a record
+for each finished shard. A shard is done when its record is there; the manifest is written last and the folder removed.
+A kill at any instant leaves either no manifest, and a run that can be resumed, or a finished data set.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from clozeline.errors import DestinationError, LedgerError
+from clozeline.store.ledger import Ledger
+from clozeline.store.location import WORK, Location
+from clozeline.store.manifest import NAME, Manifest, Metadata, ShardEntry
+from clozeline.store.schema import features
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PLAN = f"{WORK}/plan.json"
+_DONE = f"{WORK}/done"
+RUN_FACTS = "run.json"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardResult:
+    """A shard that a job has written."""
+
+    stage: str
+    entry: ShardEntry
+    ledger: Ledger
+
+
+@dataclass(kw_only=True)
+class Output:
+    """One data set to be made.
+
+    Attributes:
+        location: its folder.
+        metadata: what it will be.
+        columns: of its shards.
+        shards: the file names it will have.
+        inputs: facts by which `--resume` knows the same input again (bytes and modification times); kept out of the manifest.
+        files: further files of the data set (the tokenizer's), by name.
+    """
+
+    location: Location
+    metadata: Metadata
+    columns: dict[str, pa.DataType]
+    shards: tuple[str, ...]
+    inputs: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+    done: dict[str, ShardResult] = field(default_factory=dict, init=False)
+    finished: Manifest | None = field(default=None, init=False)
+
+    @contextlib.contextmanager
+    def open(self, *, resume: bool, force: bool) -> Iterator[Output]:
+        """Takes the folder for writing.
+
+        Raises:
+            DestinationError: it is taken, locked, or holds other work than this.
+        """
+        self._refuse_foreign(force=force, resume=resume)
+        with self.location.lock():
+            if force:
+                for name in self.location.names():
+                    if name != WORK:
+                        self.location.remove(name)
+                for name in (_PLAN, _DONE):
+                    self.location.remove(name)
+            if self.location.exists(NAME):
+                self.finished = Manifest.load(self.location)
+                self._compare(self.finished.metadata.to_json(), self._recorded_inputs())
+            elif self.location.exists(_PLAN):
+                plan = json.loads(self.location.read(_PLAN))
+                self._compare(plan["metadata"], plan["inputs"])
+                self._read_done()
+            else:
+                plan = {"metadata": self.metadata.to_json(), "inputs": self.inputs}
+                self.location.write(_PLAN, json.dumps(plan).encode())
+            yield self
+            if self.finished is not None:
+                self.location.remove(WORK)
+
+    def _refuse_foreign(self, *, force: bool, resume: bool) -> None:
+        if not self.location.exists():
+            return
+        if not self.location.path.is_dir():
+            raise DestinationError(f"{self.location}: is a file; DEST is a folder to create")
+        finished, started = self.location.exists(NAME), self.location.exists(WORK)
+        others = [n for n in self.location.names() if n != WORK]
+        if others and not finished and not started:
+            raise DestinationError(
+                f"{self.location}: is not empty ({others[0]}{', ...' if len(others) > 1 else ''}) and is not a clozeline data set; "
+                "choose another DEST or remove it yourself"
+            )
+        if finished and not (force or resume):
+            raise DestinationError(f"{self.location}: holds a finished data set; choose another DEST, or --force to replace it")
+        if started and not finished and not (force or resume) and self.location.exists(_PLAN):
+            raise DestinationError(f"{self.location}: holds an unfinished data set; --resume to finish it, or --force to start again")
+
+    def _recorded_inputs(self) -> dict[str, Any] | None:
+        if not self.location.exists(RUN_FACTS):
+            return None
+        facts = json.loads(self.location.read(RUN_FACTS))
+        inputs = facts.get("inputs")
+        return inputs if isinstance(inputs, dict) else None
+
+    def _compare(self, metadata: dict[str, Any], inputs: dict[str, Any] | None) -> None:
+        there = _flat({"metadata": metadata, "input": inputs if inputs is not None else self.inputs})
+        now = _flat(json.loads(json.dumps({"metadata": self.metadata.to_json(), "input": self.inputs})))
+        differing = [
+            f"{key.removeprefix('metadata.')}: {there.get(key, 'nothing')} there, {now.get(key, 'nothing')} now"
+            for key in sorted({*there, *now})
+            if there.get(key, "nothing") != now.get(key, "nothing")
+        ]
+        if differing:
+            more = f"\n  and {len(differing) - 8} more" if len(differing) > 8 else ""
+            raise DestinationError(
+                f"{self.location}: cannot resume, this is other work than what is there:\n  "
+                + "\n  ".join(differing[:8])
+                + f"{more}\nRepeat the first command's options, or --force to start again"
+            )
+
+    def _read_done(self) -> None:
+        for name in (self.location / _DONE).names():
+            body = json.loads(self.location.read(f"{_DONE}/{name}"))
+            entry = ShardEntry(**body["entry"])
+            if entry.file in self.shards and self.location.exists(entry.file) and self.location.size(entry.file) == entry.bytes:
+                result = ShardResult(stage=self.metadata.stage, entry=entry, ledger=Ledger.from_json(body["ledger"]))
+                self.done[entry.file] = result
+
+    def record(self, result: ShardResult) -> None:
+        """Notes that a shard is done; called after the shard stands under its final name."""
+        result.ledger.check(f"{self.location}/{result.entry.file}")
+        body = {"entry": asdict(result.entry), "ledger": result.ledger.to_json()}
+        self.location.write(f"{_DONE}/{result.entry.file}.json", json.dumps(body).encode())
+        self.done[result.entry.file] = result
+
+    @property
+    def ledger(self) -> Ledger:
+        """Of all shards done so far."""
+        total = Ledger()
+        for name in self.shards:
+            total.add(self.done[name].ledger)
+        return total
+
+    def publish(self, facts: dict[str, Any]) -> Manifest:
+        """Writes everything that makes the shards a data set, the manifest last.
+
+        Args:
+            facts: of this run (times, versions, workers): `run.json`, which no digest covers.
+        """
+        missing = [name for name in self.shards if name not in self.done]
+        if missing:
+            raise LedgerError(f"{self.location}: {missing[0]} was never written; please report this as a fault of clozeline")
+        digests = {}
+        for name, content in sorted(self.files.items()):
+            with self.location.writer(name) as file:
+                file.write(content)
+            digests[name] = file.sha256
+        entries = tuple(self.done[name].entry for name in self.shards)
+        manifest = Manifest(metadata=self.metadata, ledger=self.ledger, shards=entries, files=digests)
+        manifest.ledger.check(str(self.location))
+        info = {"citation": "", "description": "", "features": features(self.columns), "homepage": "", "license": ""}
+        state = {
+            "_data_files": [{"filename": e.file} for e in entries],
+            "_fingerprint": manifest.sha256[:16],
+            "_format_columns": None,
+            "_format_kwargs": {},
+            "_format_type": None,
+            "_output_all_columns": False,
+            "_split": None,
+        }
+        self.location.write("dataset_info.json", (json.dumps(info, indent=2) + "\n").encode())
+        self.location.write("state.json", (json.dumps(state, indent=2) + "\n").encode())
+        self.location.write(RUN_FACTS, (json.dumps({**facts, "inputs": self.inputs}, indent=1) + "\n").encode())
+        self.location.write(NAME, manifest.dump())
+        self.finished = manifest
+        return manifest
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one, with dotted keys; everything else is a leaf."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    result = {}
+    for key, item in value.items():
+        result.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))
+    return result

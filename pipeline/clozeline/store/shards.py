@@ -1,0 +1,206 @@
+"""Shard files: Arrow IPC stream format, uncompressed, so that rows are read straight from a memory map.
+
+Shapes: B rows asked for, L positions per row.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from clozeline.errors import DataError
+from clozeline.store.manifest import Metadata, ShardEntry
+from clozeline.store.schema import KEY, shard_schema
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from clozeline.store.location import Location
+
+_END_OF_STREAM = 8  # bytes: the continuation mark and a zero length
+
+
+def shard_name(prefix: str, index: int, count: int) -> str:
+    """`masked-00003-of-00008.arrow`."""
+    return f"{prefix}-{index:05d}-of-{count:05d}.arrow"
+
+
+class ShardWriter:
+    """Writes one shard; it appears under its name when the `with` block ends without an error, and `entry` then describes it.
+
+    Every batch written but the last must have `rows_per_batch` rows (readers find rows by arithmetic); text is exempt.
+    """
+
+    entry: ShardEntry
+
+    def __init__(
+        self, location: Location, name: str, columns: dict[str, pa.DataType], metadata: Metadata, *, copy: int, shard: int
+    ) -> None:
+        self._schema = shard_schema(columns, metadata, copy=copy, shard=shard)
+        self._name, self._copy, self._shard = name, copy, shard
+        self._manager = location.writer(name)
+        self._rows = self._tokens = 0
+
+    def __enter__(self) -> ShardWriter:
+        self._file = self._manager.__enter__()
+        self._stream = pa.ipc.new_stream(self._file, self._schema)
+        return self
+
+    def write(self, columns: dict[str, Any]) -> None:
+        """Appends one record batch.
+
+        Args:
+            columns: for each column of the schema a numpy array, (rows, L) or (rows,), of exactly the column's dtype; or an Arrow array.
+        """
+        arrays = [_to_arrow(columns[field.name], field.type) for field in self._schema]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._stream.write_batch(batch)
+        self._rows += batch.num_rows
+        if "num_tokens" in columns:
+            self._tokens += int(columns["num_tokens"].sum(dtype=np.int64))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is None:
+            self._stream.close()
+        self._manager.__exit__(kind, error, trace)
+        self.entry = ShardEntry(
+            file=self._name,
+            copy=self._copy,
+            shard=self._shard,
+            rows=self._rows,
+            tokens=self._tokens,
+            bytes=self._file.bytes,
+            sha256=self._file.sha256,
+        )
+
+
+def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
+    if pa.types.is_fixed_size_list(kind):
+        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+        if flat.type != kind.value_type:  # never wrap an id silently
+            raise TypeError(f"{flat.type} values for a column of {kind}")
+        return pa.FixedSizeListArray.from_arrays(flat, type=kind)
+    array = pa.array(values)
+    if array.type != kind:
+        raise TypeError(f"{array.type} values for a column of {kind}")
+    return array
+
+
+class TokenShard:
+    """Random access to the rows of one token shard, without reading the file.
+
+    Every record batch but the last has the same number of rows of fixed width, so all of these messages have the same
+    length: a column is one strided view over the whole file, and row r is at batch r // n, place r % n.
+
+    Args:
+        entry: what the manifest says; its bytes and rows are checked here, its digest is not (`verify` does).
+
+    Raises:
+        DataError: missing, cut short, or not what the manifest says.
+    """
+
+    def __init__(self, location: Location, entry: ShardEntry) -> None:
+        self.entry = entry
+        self.path = f"{location}/{entry.file}"
+        try:
+            data = location.map(entry.file)
+        except FileNotFoundError as error:
+            raise DataError(f"{self.path}: named in the manifest, but missing; restore it or prepare the data again") from error
+        if len(data) != entry.bytes:
+            raise DataError(f"{self.path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; restore it or prepare the data again")
+        self._bytes = np.frombuffer(data, np.uint8)
+        try:
+            self._map_columns()
+        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+            raise DataError(f"{self.path}: not a readable Arrow stream ({error}); restore it or prepare the data again") from error
+
+    def _map_columns(self) -> None:
+        buffer = pa.py_buffer(self._bytes)
+        source = pa.BufferReader(buffer)
+        schema = pa.ipc.read_schema(source)
+        self.schema_metadata: dict[str, Any] = json.loads((schema.metadata or {}).get(KEY, b"null"))
+        if self.schema_metadata is None:
+            raise ValueError("no clozeline metadata in its schema")
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        self._full: dict[str, NDArray[Any]] = {}  # (batches, n, L) or (batches, n)
+        self._last: dict[str, NDArray[Any]] = {}  # (rest, L) or (rest,)
+        self.batch_rows = 1
+        if not self.entry.rows:
+            return
+        start = source.tell()
+        first = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+        length = source.tell() - start  # of one message
+        full = self.entry.rows // first.num_rows
+        self.batch_rows = first.num_rows
+        rest = self.entry.rows - full * first.num_rows
+        last_start = start + full * length
+        for name, kind in self.types.items():
+            if pa.types.is_fixed_size_list(kind) or pa.types.is_primitive(kind):
+                view = _column(first, name)
+                offset = view.__array_interface__["data"][0] - buffer.address
+                self._full[name] = np.ndarray(
+                    (full, *view.shape), view.dtype, self._bytes, offset, (length, *view.strides)  # type: ignore[arg-type]
+                )
+        if rest:
+            source.seek(last_start)
+            last = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+            if last.num_rows != rest:
+                raise ValueError(f"its last batch has {last.num_rows} rows, {rest} expected from the manifest")
+            self._keep = last
+            self._last = {name: _column(last, name) for name in self._full}
+            last_start = source.tell()
+        if last_start + _END_OF_STREAM != self.entry.bytes:
+            raise ValueError(f"{self.entry.bytes - last_start} bytes after its last batch, {_END_OF_STREAM} expected")
+
+    @property
+    def metadata(self) -> Metadata:
+        body = dict(self.schema_metadata)
+        del body["copy"], body["shard"]
+        return Metadata.from_json(body)
+
+    def columns(self) -> list[str]:
+        return list(self._full)
+
+    def dtype(self, name: str) -> np.dtype[Any]:
+        return self._full[name].dtype
+
+    def take(self, name: str, rows: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Rows by number, in the order given: (B, L) or (B,), copied out of the map."""
+        full, n = self._full[name], self.batch_rows
+        limit = len(full) * n
+        if out is None:
+            out = np.empty((len(rows), *full.shape[2:]), full.dtype)
+        if not len(rows):
+            return out
+        if rows[-1] < limit and rows.max() < limit:
+            out[...] = full[rows // n, rows % n]
+        else:
+            inside = rows < limit
+            out[inside] = full[rows[inside] // n, rows[inside] % n]
+            out[~inside] = self._last[name][rows[~inside] - limit]
+        return out
+
+    def batches(self, *names: str) -> Any:
+        """All rows in order, a record batch at a time: dicts of (n, L) or (n,) views into the map."""
+        wanted = names or tuple(self._full)
+        for i in range(self.entry.rows // self.batch_rows):
+            yield {name: self._full[name][i] for name in wanted}
+        if self._last:
+            yield {name: self._last[name] for name in wanted}
+
+
+def _column(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
+    """A zero-copy view of a column: (rows, L) or (rows,)."""
+    array = batch.column(name)
+    if array.null_count:
+        raise ValueError(f"column {name} has missing values")
+    if pa.types.is_fixed_size_list(array.type):
+        return array.flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, array.type.list_size)
+    return array.to_numpy(zero_copy_only=True)
