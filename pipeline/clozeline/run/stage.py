@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Executor
 
+    RunPass = Callable[[Sequence[Job]], None]
+
     from clozeline.store.manifest import Manifest
     from clozeline.store.output import Output, ShardResult
 
@@ -89,12 +91,15 @@ def run_stage(
     outputs: Sequence[Output],
     jobs: Sequence[Job],
     options: RunOptions,
+    *,
+    before: Callable[[RunPass], None] | None = None,
     check: Callable[[], None] | None = None,
 ) -> list[Manifest]:
     """Makes the outputs by running the jobs; returns their manifests, in order.
 
     Args:
         name: of the stage, for progress.
+        before: called when the outputs are taken and work is to be done, with a function that runs further jobs.
         check: called before publication when all jobs are done; may raise.
 
     Outputs that are finished already (`resume`) cost nothing. A job runs when any of its shards is missing.
@@ -133,7 +138,9 @@ def run_stage(
 
         report()
         if unfinished:
-            run_jobs(todo, options.open_executor, min(options.worker_count, max(1, len(todo))), on_done)
+            if todo and before is not None:
+                before(lambda passed: run_jobs(passed, options.open_executor, options.worker_count, lambda job, results: None))
+            run_jobs(todo, options.open_executor, options.worker_count, on_done)
             if check is not None:
                 check()
             facts = run_facts(options, started)

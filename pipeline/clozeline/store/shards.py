@@ -64,6 +64,11 @@ class ShardWriter:
         if "num_tokens" in columns:
             self._tokens += int(columns["num_tokens"].sum(dtype=np.int64))
 
+    def write_text(self, ids: list[str], texts: list[bytes]) -> None:
+        """Appends documents as one record batch; `texts` are UTF-8."""
+        text = pa.array(texts, pa.large_binary()).view(pa.large_string())
+        self.write({"doc_id": pa.array(ids, pa.string()), "text": text})
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self._stream.close()

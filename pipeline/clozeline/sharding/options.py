@@ -1,0 +1,79 @@
+"""How input is read and selected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Literal
+
+from clozeline.errors import ConfigError
+
+Mode = Literal["lines", "blank-lines", "files"]
+MODES = ("lines", "blank-lines", "files")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """What a document is, and what to do about bad ones.
+
+    Attributes:
+        documents: how .txt files hold documents: "lines" (one a line), "blank-lines" (separated by blank lines) or
+            "files" (one a file); an item "MODE:GLOB" holds for the files whose name matches. The last that fits decides.
+        text_field: column or key of the text in JSONL, CSV, TSV, Parquet and Arrow.
+        errors: for documents that are not valid: "strict" stops, "skip" drops and counts them, "replace" puts U+FFFD
+            for invalid bytes, counted too.
+        max_document_bytes: a longer document is cut at white space into several; bounds the memory of a worker.
+    """
+
+    documents: tuple[str, ...] = ("lines",)
+    text_field: str = "text"
+    errors: Literal["strict", "skip", "replace"] = "strict"
+    max_document_bytes: int = 64 * 2**20
+
+    def __post_init__(self) -> None:
+        for item in self.documents:
+            if item.partition(":")[0] not in MODES:
+                raise ConfigError(f"documents is {item!r}: use lines, blank-lines or files, alone or as MODE:GLOB")
+        if self.errors not in ("strict", "skip", "replace"):
+            raise ConfigError(f"errors is {self.errors!r}: use strict, skip or replace")
+        if self.max_document_bytes < 1024:
+            raise ConfigError(f"max_document_bytes is {self.max_document_bytes}: at least 1024 is needed")
+
+    def mode(self, name: str) -> Mode:
+        """The document mode of a text file."""
+        result = "lines"
+        for item in self.documents:
+            mode, _, pattern = item.partition(":")
+            if not pattern or fnmatchcase(name, pattern):
+                result = mode
+        return result  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SelectOptions:
+    """Which documents are kept, and in what order.
+
+    Attributes:
+        seed: of the shuffle and of the hold-out.
+        shuffle: a global shuffle of all documents; else their order in the input.
+        held_out: share of the documents set apart, chosen by a hash of the text: a document's side never depends on
+            its neighbours, and equal texts fall on the same side.
+        split: which side this data set is: "train" (the rest) or "held-out".
+        deduplicate: keep the first of equal texts.
+    """
+
+    seed: int = 0
+    shuffle: bool = False
+    held_out: float = 0.0
+    split: Literal["train", "held-out"] = "train"
+    deduplicate: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed is {self.seed}: it lies between 0 and 2**64 - 1")
+        if not 0.0 <= self.held_out < 1.0:
+            raise ConfigError(f"held_out is {self.held_out}: a share lies between 0 and 1")
+        if self.split not in ("train", "held-out"):
+            raise ConfigError(f"split is {self.split!r}: use train or held-out")
+        if self.split == "held-out" and not self.held_out:
+            raise ConfigError("split is held-out, but held_out is 0: say what share to hold out, for instance 0.01")

@@ -1,0 +1,277 @@
+"""Turns input files into documents: decoding, JSON, CSV, and what becomes of a record that is no document."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import json
+import re
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from clozeline.errors import InputError
+from clozeline.sharding.files import DAMAGE, InputFile
+from clozeline.sharding.records import (
+    Records,
+    cut_pieces,
+    line_records,
+    paragraph_records,
+    range_records,
+    whole_record,
+)
+from clozeline.sharding.tables import table_texts
+from clozeline.store.documents import Documents
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clozeline.sharding.options import ReadOptions
+    from clozeline.store.ledger import Ledger
+
+_BOM = codecs.BOM_UTF8
+_LINE_START_BOM = re.compile(rb"^\xef\xbb\xbf", re.MULTILINE)
+_JSON_ESCAPES = 6  # "A" for one byte: how much longer a JSON string may be than its text
+
+
+class FileReader:
+    """The documents of one file, range after range.
+
+    Ranges of a file that cannot be entered in the middle must be asked for in order; the stream stays open in between.
+    """
+
+    def __init__(self, file: InputFile, options: ReadOptions) -> None:
+        self.file, self.options = file, options
+        self._stream: Iterator[Records] | None = None
+        self._rest: Records | None = None
+        self._decode = {"text": self._text, "jsonl": self._json}.get(file.format, self._values)
+
+    def documents(self, start: int, stop: int, ledger: Ledger) -> Iterator[Documents]:
+        """The documents that start in bytes [start, stop) of the file.
+
+        Raises:
+            InputError: a damaged file, or a record that is no document where `errors` is "strict".
+        """
+        try:
+            for records in self._records(start, stop):
+                documents = self._decode(records, ledger)
+                if documents.ids:
+                    yield documents
+        except DAMAGE as error:
+            raise InputError(f"{self.file.path}: damaged or cut short ({error}); fetch it again") from error
+
+    # Records
+
+    def _records(self, start: int, stop: int) -> Iterator[Any]:
+        file = self.file
+        if file.format in ("parquet", "arrow", "hf"):
+            if not file.rows:
+                return
+            first, last = (-(-edge * file.rows // file.bytes) for edge in (start, stop))  # row i starts at i * bytes // rows
+            for row, values in table_texts(file, first, last, self.options.text_field):
+                yield Records(list(range(row, row + len(values))), list(range(row, row + len(values))), values)
+        elif file.format == "text" and self.options.mode(file.name) == "files":
+            if start == 0 < stop:
+                with file.open() as stream:
+                    yield from whole_record(stream.read, 0, self._limit)
+        elif file.seekable:
+            with file.open() as stream:
+                yield from range_records(stream, start, stop, self._limit, paragraphs=self._paragraphs)
+        else:
+            yield from self._in_order(start, stop)
+
+    @property
+    def _paragraphs(self) -> bool:
+        return self.file.format == "text" and self.options.mode(self.file.name) == "blank-lines"
+
+    @property
+    def _limit(self) -> int:
+        limit = self.options.max_document_bytes
+        return limit * _JSON_ESCAPES if self.file.format == "jsonl" else limit
+
+    def _in_order(self, start: int, stop: int) -> Iterator[Records]:
+        if self._stream is None:
+            self._stream = self._open()
+        while True:
+            records = self._rest or next(self._stream, None)
+            self._rest = None
+            if records is None:
+                return
+            mine = records.clip(start, stop)
+            if records.starts[-1] >= stop:
+                self._rest = records.clip(stop, self.file.bytes)
+            if mine.raws:
+                yield mine
+            if self._rest is not None:
+                return
+
+    def _open(self) -> Iterator[Records]:
+        if not self.file.bytes:
+            return
+        with self.file.open() as stream:
+            if self.file.format == "csv":
+                yield from self._csv(stream)
+            else:
+                cut = paragraph_records if self._paragraphs else line_records
+                yield from cut(stream.read, 0, self._limit)
+
+    def _csv(self, stream: BinaryIO) -> Iterator[Records]:
+        """Rows by `csv` (quotes may span lines); a row starts where the rows before it end."""
+        position = 0
+
+        def lines() -> Iterator[str]:
+            nonlocal position
+            for records in _whole_lines(stream):
+                for line in records:
+                    start, position = position, position + len(line)
+                    try:
+                        yield line.removeprefix(_BOM if start == 0 else b"").decode()
+                    except UnicodeDecodeError as error:
+                        if self.options.errors == "strict":
+                            raise self._bad(start + error.start, f"not UTF-8 (byte 0x{line[error.start]:02x})", _ENCODING) from error
+                        yield line.decode(errors="replace")
+
+        csv.field_size_limit(self._limit)
+        delimiter = "\t" if ".tsv" in self.file.name.lower() else ","
+        rows = csv.reader(lines(), delimiter=delimiter, strict=True)
+        field = self.options.text_field
+        try:
+            header = next(rows, [])
+            if field not in header:
+                columns = ", ".join(header) or "no columns"
+                raise InputError(f"{self.file.path}: has no column {field!r}; it has {columns}: choose one with --text-field")
+            column, start = header.index(field), position
+            for row in rows:
+                value = row[column] if len(row) > column else None
+                yield Records([start], [start], [value])  # type: ignore[list-item]
+                start = position
+        except csv.Error as error:
+            raise self._bad(position, f"not a CSV row ({error})", "mend the quotes") from error
+
+    # From records to documents
+
+    def _text(self, records: Records, ledger: Ledger) -> Documents:
+        raws = records.raws
+        joined = b"\n".join(raws)
+        if b"\r" in joined:
+            raws = [raw.replace(b"\r\n", b"\n").removesuffix(b"\r") for raw in raws]
+        if _BOM in joined:
+            cleaned = [_LINE_START_BOM.sub(b"", raw) for raw in raws]
+            ledger.counts["documents_with_byte_order_mark"] += sum(a != b for a, b in zip(raws, cleaned, strict=True))
+            raws = cleaned
+        try:
+            joined.decode()
+        except UnicodeDecodeError:
+            raws = [self._valid(offset, raw, ledger) for offset, raw in zip(records.offsets, raws, strict=True)]
+        return self._documents(records, raws, ledger)
+
+    def _valid(self, offset: int, raw: bytes, ledger: Ledger) -> bytes | None:
+        """The bytes if they are UTF-8; else what `errors` says, None for a document to drop."""
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            if self.options.errors == "strict":
+                what = f"not UTF-8 (byte 0x{raw[error.start]:02x})"
+                raise self._bad(offset + error.start, what, _ENCODING) from error
+            if self.options.errors == "skip":
+                ledger.documents.dropped["invalid_utf8"] += 1
+                return None
+            ledger.counts["documents_with_replaced_bytes"] += 1
+            return raw.decode(errors="replace").encode()
+        return raw
+
+    def _json(self, records: Records, ledger: Ledger) -> Documents:
+        values: list[bytes | None] = []
+        field = self.options.text_field
+        for offset, raw in zip(records.offsets, records.raws, strict=True):
+            if not raw or raw.isspace():
+                values.append(b"")
+                continue
+            try:
+                value = json.loads(raw.removeprefix(_BOM))
+                text = value[field] if isinstance(value, dict) else value
+                if not isinstance(value, dict):
+                    reason, what = "not_an_object", f"a JSON {_json_kind(value)} where an object is expected"
+                elif isinstance(text, str):
+                    values.append(text.encode())
+                    continue
+                else:
+                    reason, what = "no_text", f"{field!r} is {_json_kind(text)}, not text"
+            except KeyError:
+                reason, what = "no_text", f"no key {field!r} (it has {', '.join(map(repr, list(value)[:5])) or 'none'})"
+            except UnicodeEncodeError:
+                reason, what = "invalid_unicode", "an unpaired surrogate (\\ud800 to \\udfff), which is no character"
+            except UnicodeDecodeError as error:
+                reason, what = "invalid_utf8", f"not UTF-8 (byte 0x{raw[error.start]:02x})"
+            except (json.JSONDecodeError, RecursionError) as error:
+                reason, what = "not_json", f"not JSON ({error})"
+            if self.options.errors == "strict":
+                raise self._bad(offset, what, "mend the line, name another key with --text-field, or --errors skip")
+            ledger.documents.dropped[reason] += 1
+            values.append(None)
+        return self._documents(records, values, ledger)
+
+    def _values(self, records: Records, ledger: Ledger) -> Documents:
+        values: list[bytes | None] = []
+        for offset, value in zip(records.offsets, records.raws, strict=True):
+            if isinstance(value, str):
+                values.append(value.encode())
+                continue
+            if self.options.errors == "strict":
+                raise InputError(f"{self.file.path}: row {offset} has no text in {self.options.text_field!r}; fill it in, or --errors skip")
+            ledger.documents.dropped["no_text"] += 1
+            values.append(None)
+        return self._documents(records, values, ledger)
+
+    def _documents(self, records: Records, values: list[Any], ledger: Ledger) -> Documents:
+        """Drops what is blank, cuts what is too long, and keeps the account; None stands for what is dropped already."""
+        account, limit, name = ledger.documents, self.options.max_document_bytes, self.file.name
+        ids: list[str] = []
+        texts: list[bytes] = []
+        blank = 0
+        for offset, value in zip(records.offsets, values, strict=True):
+            if value is None:
+                continue
+            if not value or value.isspace():
+                blank += 1
+            elif len(value) <= limit:
+                ids.append(f"{name}:{offset}")
+                texts.append(value)
+            else:
+                pieces, rest = cut_pieces(value, limit)
+                account.added["pieces_of_long_documents"] += len(pieces)
+                for piece in (*pieces, rest):
+                    ids.append(f"{name}:{offset}")
+                    texts.append(piece)
+                    offset += len(piece)
+        continued = sum(a != b for a, b in zip(records.starts, records.offsets, strict=True))
+        account.taken += len(values) - continued
+        if continued:
+            account.added["pieces_of_long_documents"] += continued
+        if blank:
+            account.dropped["blank"] += blank
+        account.out += len(texts)
+        return Documents(ids, texts)
+
+    def _bad(self, offset: int, what: str, advice: str) -> InputError:
+        """An error that names the line where that can be found out."""
+        line = ""
+        if self.file.compression is None:
+            with self.file.open() as stream:
+                number, left = 1, offset
+                while left and (block := stream.read(min(left, 1 << 20))):
+                    number += block.count(b"\n")
+                    left -= len(block)
+            line = f"line {number:,}, "
+        return InputError(f"{self.file.path}: {line}byte {offset:,}: {what}; {advice}")
+
+
+_ENCODING = "convert the file to UTF-8, or use --errors replace or --errors skip"
+
+
+def _json_kind(value: object) -> str:
+    kinds = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", list: "array", dict: "an object"}
+    return kinds.get(type(value), "a string")
+
+
+def _whole_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
+    while lines := stream.readlines(1 << 20):
+        yield lines

@@ -1,0 +1,116 @@
+"""Formats made of rows: Parquet, Arrow (file and stream format), data sets of the Hugging Face hub."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from clozeline.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clozeline.sharding.files import InputFile
+
+_ROWS_AT_A_TIME = 1024
+
+
+def hub_dataset(name: str) -> Any:
+    """`NAME[@SPLIT]` by `datasets`; a local folder written by `save_to_disk` will do as well."""
+    import datasets
+
+    place, _, split = name.partition("@")
+    try:
+        try:
+            data = datasets.load_from_disk(place)
+            if isinstance(data, datasets.DatasetDict):
+                data = data[split or "train"]
+        except FileNotFoundError:
+            data = datasets.load_dataset(place, split=split or "train")
+    except Exception as error:
+        raise InputError(f"hf:{name}: cannot be loaded by `datasets` ({type(error).__name__}: {error})") from error
+    return data
+
+
+def count_rows(file: InputFile) -> int:
+    """Rows of a Parquet or Arrow file.
+
+    Raises:
+        InputError: damaged, cut short or something else.
+    """
+    try:
+        if file.format == "parquet":
+            import pyarrow.parquet
+
+            return int(pyarrow.parquet.read_metadata(file.path).num_rows)
+        return sum(batch.num_rows for batch in _arrow_batches(file.path))
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{file.path}: not a readable {file.format} file ({error}); fetch it again") from error
+
+
+def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
+    source = pa.memory_map(path)
+    try:
+        reader = pa.ipc.open_file(source)
+    except pa.ArrowInvalid:
+        source.seek(0)
+        yield from pa.ipc.open_stream(source)
+    else:
+        for i in range(reader.num_record_batches):
+            yield reader.get_batch(i)
+
+
+def table_texts(file: InputFile, first: int, last: int, field: str) -> Iterator[tuple[int, list[Any]]]:
+    """The text column of rows [first, last): (number of the first row, values), a batch at a time.
+
+    Raises:
+        InputError: no such column, or one that holds no text.
+    """
+    row = 0
+    for batch in _batches(file, first, last, field):
+        start, stop = max(first - row, 0), min(last - row, batch.num_rows)
+        if start < stop:
+            yield row + start, batch.column(0).slice(start, stop - start).to_pylist()
+        row += batch.num_rows
+        if row >= last:
+            return
+
+
+def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.RecordBatch]:
+    """Record batches of one text column, from row 0 on; rows before `first` may come as nulls that cost nothing."""
+    if file.format == "hf":
+        data = hub_dataset(file.path)
+        _check_column(file, data.features.arrow_schema, field)
+        yield pa.record_batch({field: pa.nulls(first, pa.large_string())})
+        for start in range(first, last, _ROWS_AT_A_TIME):
+            yield pa.record_batch({field: pa.array(data[start : min(start + _ROWS_AT_A_TIME, last)][field], pa.large_string())})
+    elif file.format == "parquet":
+        import pyarrow.parquet
+
+        with pyarrow.parquet.ParquetFile(file.path) as parquet:
+            _check_column(file, parquet.schema_arrow, field)
+            skipped, groups = 0, []
+            for i in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(i).num_rows
+                if skipped + rows <= first and not groups:
+                    skipped += rows
+                else:
+                    groups.append(i)
+            yield pa.record_batch({field: pa.nulls(skipped, pa.large_string())})
+            yield from parquet.iter_batches(_ROWS_AT_A_TIME, row_groups=groups, columns=[field])
+    else:
+        for batch in _arrow_batches(file.path):
+            _check_column(file, batch.schema, field)
+            for start in range(0, batch.num_rows, _ROWS_AT_A_TIME):
+                yield batch.select([field]).slice(start, _ROWS_AT_A_TIME)
+
+
+def _check_column(file: InputFile, schema: pa.Schema, field: str) -> None:
+    if field not in schema.names:
+        raise InputError(f"{file.path}: has no column {field!r}; it has {', '.join(schema.names)}: choose one with --text-field")
+    kind = schema.field(field).type
+    while pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise InputError(f"{file.path}: column {field!r} holds {kind}, not text; choose another with --text-field")

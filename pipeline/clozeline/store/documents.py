@@ -1,0 +1,81 @@
+"""Documents on their way from one stage to the next, from files or from text shards alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from clozeline.errors import DataError
+from clozeline.store.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from clozeline.store.location import Location
+    from clozeline.store.manifest import ShardEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Some consecutive documents of one file.
+
+    Attributes:
+        ids: `name:offset`, where the document comes from.
+        texts: valid UTF-8, not blank.
+    """
+
+    ids: list[str]
+    texts: list[bytes]
+
+
+class DocumentSource(Protocol):
+    """Where the documents of one or more consecutive shards come from; picklable."""
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        """Indices of the shards it holds."""
+        ...
+
+    def read(self) -> Iterator[tuple[int, Ledger, Iterator[Documents]]]:
+        """For each shard in order: its index, its ledger (complete once its documents are consumed), its documents.
+
+        The documents of one shard must be consumed before the next is asked for.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextShard:
+    """The documents of one text shard."""
+
+    location: Location
+    entry: ShardEntry
+
+    @property
+    def shards(self) -> tuple[int, ...]:
+        return (self.entry.shard,)
+
+    def read(self) -> Iterator[tuple[int, Ledger, Iterator[Documents]]]:
+        ledger = Ledger()
+        yield self.entry.shard, ledger, self._documents(ledger)
+
+    def _documents(self, ledger: Ledger) -> Iterator[Documents]:
+        path = f"{self.location}/{self.entry.file}"
+        try:
+            data = self.location.map(self.entry.file)
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: named in the manifest, but missing; restore it or shard the text again") from error
+        if len(data) != self.entry.bytes:
+            raise DataError(f"{path}: {len(data):,} bytes, the manifest says {self.entry.bytes:,}; restore it or shard the text again")
+        try:
+            for batch in pa.ipc.open_stream(pa.py_buffer(data)):
+                texts = batch.column("text").cast(pa.large_binary()).to_pylist()
+                ledger.documents.taken += len(texts)
+                ledger.documents.out += len(texts)
+                yield Documents(batch.column("doc_id").to_pylist(), texts)
+        except pa.ArrowException as error:
+            raise DataError(f"{path}: not a readable Arrow stream ({error}); restore it or shard the text again") from error
+        if ledger.documents.taken != self.entry.rows:
+            raise DataError(f"{path}: {ledger.documents.taken:,} documents, the manifest says {self.entry.rows:,}; restore it")
