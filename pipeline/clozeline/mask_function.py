@@ -13,7 +13,7 @@ import sys
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from math import floor
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -87,6 +87,20 @@ class MaskVocabulary:
         return table
 
 
+class Masked(NamedTuple):
+    """Rows after masking.
+
+    Attributes:
+        ids: (R, T), of the dtype of the ids given.
+        labels: (R, T): the original id where selected, -100 elsewhere.
+        actions: number of positions "selected", and of these set to "mask" or "random" or left ("keep").
+    """
+
+    ids: NDArray[Any]
+    labels: NDArray[Any]
+    actions: dict[str, int]
+
+
 def _select_exact(
     select: NDArray[np.uint32], maskable: NDArray[np.bool_], probability: float
 ) -> NDArray[np.intp]:
@@ -107,7 +121,7 @@ def _select_exact(
 
 def apply_mask(
     ids: NDArray[Any], words: NDArray[np.uint64], rule: MaskRule, vocabulary: MaskVocabulary, *, label_dtype: Any = np.int64
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> Masked:
     """Masks rows.
 
     Args:
@@ -116,8 +130,7 @@ def apply_mask(
         label_dtype: a signed dtype that holds every id.
 
     Returns:
-        masked ids (R, T) of the dtype of `ids`; labels (R, T) of `label_dtype`: the original id where selected,
-        -100 elsewhere.
+        Masked ids, labels, and how often each action was taken.
 
     The cost is that of the random words plus about 4 microseconds per row of 512.
     """
@@ -140,10 +153,13 @@ def apply_mask(
     low = floor(rule.mask_token_prob * _WORD)
     high = floor((rule.mask_token_prob + rule.random_token_prob) * _WORD)
     masked = flat.copy()
-    masked[index[action < low]] = vocabulary.mask_id
+    becomes_mask = action < low
+    masked[index[becomes_mask]] = vocabulary.mask_id
     drawn = (action >= low) & (action < high)
     if high > low:
         share = action[drawn].astype(np.uint64) - np.uint64(low)
         ordinary = vocabulary.ordinary_ids
         masked[index[drawn]] = ordinary[share * np.uint64(len(ordinary)) // np.uint64(high - low)]
-    return masked.reshape(ids.shape), labels.reshape(ids.shape)
+    actions = {"selected": len(index), "mask": int(becomes_mask.sum()), "random": int(drawn.sum())}
+    actions["keep"] = actions["selected"] - actions["mask"] - actions["random"]
+    return Masked(masked.reshape(ids.shape), labels.reshape(ids.shape), actions)

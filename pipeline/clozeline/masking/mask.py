@@ -1,0 +1,198 @@
+"""Stage `mask`: packed rows in, masked rows with labels out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clozeline.errors import ConfigError
+from clozeline.mask_function import VERSION, MaskRule, apply_mask
+from clozeline.masking.transform import mask_vocabulary
+from clozeline.run.stage import RunOptions, run_stage
+from clozeline.seeds import row_words
+from clozeline.store.dataset import Data
+from clozeline.store.ledger import Account, Ledger
+from clozeline.store.location import Location
+from clozeline.store.manifest import TokenizerFacts
+from clozeline.store.output import Output, ShardResult
+from clozeline.store.schema import label_dtype, masked_columns
+from clozeline.store.shards import ShardWriter, TokenShard, shard_name
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from clozeline.store.manifest import Manifest, Metadata, ShardEntry
+
+STAGE = "masking"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskOptions:
+    """How rows are masked.
+
+    Attributes:
+        seed: 0 to 2**64 - 1.
+        copies: K, how many times the whole data set is masked.
+        rule: how positions are selected and what becomes of them.
+    """
+
+    seed: int = 0
+    copies: int = 1
+    rule: MaskRule = field(default_factory=MaskRule)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**64:
+            raise ConfigError(f"seed is {self.seed}: it lies between 0 and 2**64 - 1")
+        if not 1 <= self.copies <= 1000:
+            raise ConfigError(f"copies is {self.copies}: it lies between 1 and 1000")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedRows:
+    """The masked data set as a place for rows.
+
+    K copies of S packed shards are K * S files, copy-major.
+    """
+
+    location: Location
+    metadata: Metadata
+    rule: MaskRule
+    copies: int
+    packed_shards: int
+
+    def files(self, shard: int) -> tuple[tuple[str, str], ...]:
+        count = self.copies * self.packed_shards
+        indices = (copy * self.packed_shards + shard for copy in range(self.copies))
+        return tuple((STAGE, shard_name("masked", i, count)) for i in indices)
+
+    @contextlib.contextmanager
+    def open(self, shard: int) -> Iterator[_MaskedShard]:
+        length, facts = self.metadata.row_length, self.metadata.tokenizer
+        assert length is not None
+        assert facts is not None
+        columns = masked_columns(length, facts.vocabulary_size)
+        writers = [
+            ShardWriter(self.location, name, columns, self.metadata, copy=copy, shard=shard)
+            for copy, (_, name) in enumerate(self.files(shard))
+        ]
+        with contextlib.ExitStack() as stack:
+            for writer in writers:
+                stack.enter_context(writer)
+            yield _MaskedShard(self, facts, shard, writers)
+
+
+class _MaskedShard:
+    def __init__(self, sink: MaskedRows, facts: TokenizerFacts, shard: int, writers: list[ShardWriter]) -> None:
+        self._sink, self._facts, self._shard, self._writers = sink, facts, shard, writers
+        self._counts: list[Counter[str]] = [Counter() for _ in writers]
+
+    def write(self, columns: dict[str, NDArray[Any]], first_row: int) -> None:
+        ids = columns["input_ids"]
+        rows = np.arange(first_row, first_row + len(ids))
+        shards = np.full(len(ids), self._shard)
+        seed = self._sink.metadata.seed
+        assert seed is not None
+        for copy, (writer, counts) in enumerate(zip(self._writers, self._counts, strict=True)):
+            words = row_words(seed, copy, shards, rows, ids.shape[1])
+            masked = apply_mask(
+                ids, words, self._sink.rule, mask_vocabulary(self._facts), label_dtype=label_dtype(self._facts.vocabulary_size)
+            )
+            writer.write({**columns, "input_ids": masked.ids, "labels": masked.labels})
+            counts.update(masked.actions)
+
+    def results(self, ledger: Ledger) -> list[ShardResult]:
+        return [
+            ShardResult(
+                stage=STAGE,
+                entry=writer.entry,
+                ledger=Ledger(tokens=Account(taken=ledger.tokens.out, out=writer.entry.tokens), counts=counts),
+            )
+            for writer, counts in zip(self._writers, self._counts, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskJob:
+    """Masks one packed shard, in every copy."""
+
+    location: Location
+    entry: ShardEntry
+    sink: MaskedRows
+
+    @property
+    def name(self) -> str:
+        return self.shards[0][1]
+
+    @property
+    def shards(self) -> tuple[tuple[str, str], ...]:
+        return self.sink.files(self.entry.shard)
+
+    def __call__(self) -> list[ShardResult]:
+        source = TokenShard(self.location, self.entry)
+        with self.sink.open(self.entry.shard) as opened:
+            row = 0
+            for columns in source.batches():
+                opened.write(columns, row)
+                row += len(columns["input_ids"])
+        return opened.results(Ledger(tokens=Account(out=self.entry.tokens)))
+
+
+def masked_metadata(packed: Metadata, options: MaskOptions) -> Metadata:
+    """What the masked rows made of packed rows are."""
+    config = {**options.rule.to_json(), "copies": options.copies}
+    return packed.next(stage=STAGE, config=config, seed=options.seed, mask_function=VERSION)
+
+
+def masked_output(location: Location, metadata: Metadata, sink: MaskedRows, files: dict[str, bytes], inputs: dict[str, Any]) -> Output:
+    """The data set that `mask` makes."""
+    assert metadata.row_length is not None
+    assert metadata.tokenizer is not None
+    by_shard = [sink.files(shard) for shard in range(sink.packed_shards)]
+    return Output(
+        location=location,
+        metadata=metadata,
+        columns=masked_columns(metadata.row_length, metadata.tokenizer.vocabulary_size),
+        shards=tuple(names[copy][1] for copy in range(sink.copies) for names in by_shard),
+        inputs=inputs,
+        files=files,
+    )
+
+
+def mask(
+    packed: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    options: MaskOptions | None = None,
+    run: RunOptions | None = None,
+) -> Manifest:
+    """Static masks for a packed data set.
+
+    Args:
+        packed: what `pack` wrote.
+        dest: a folder to create.
+
+    Returns:
+        The manifest of what was written.
+
+    Raises:
+        DataError: `packed` is no finished packed data set, or damaged.
+        DestinationError: `dest` is taken.
+    """
+    options, run = options or MaskOptions(), run or RunOptions()
+    data = Data(packed, "packing")
+    location = Location(dest)
+    metadata = masked_metadata(data.metadata, options)
+    entries = data.manifest.shards
+    sink = MaskedRows(
+        location=location, metadata=metadata, rule=options.rule, copies=options.copies, packed_shards=len(entries)
+    )
+    files = {name: data.location.read(name) for name in data.manifest.files}
+    output = masked_output(location, metadata, sink, files, {"packed": data.manifest.sha256})
+    jobs = [MaskJob(location=data.location, entry=entry, sink=sink) for entry in entries]
+    return run_stage("mask", [output], jobs, run)[0]

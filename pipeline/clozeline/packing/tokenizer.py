@@ -1,0 +1,178 @@
+"""Reads a tokenizer directory: what it is, without `transformers` (whose import alone costs three seconds)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clozeline.errors import TokenizerError
+from clozeline.store.manifest import TokenizerFacts, digest, to_ranges
+
+if TYPE_CHECKING:
+    import os
+
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+_ROLES = ("cls_token", "sep_token", "pad_token", "unk_token", "mask_token", "bos_token", "eos_token")
+_MANY = ("additional_special_tokens", "extra_special_tokens")
+_USUAL = {  # tried in order where no configuration names the token
+    "mask_token": ("[MASK]", "<mask>"),
+    "pad_token": ("[PAD]", "<pad>"),
+    "unk_token": ("[UNK]", "<unk>"),
+    "sep_token": ("[SEP]", "</s>"),
+    "cls_token": ("[CLS]", "<s>"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedTokenizer:
+    """A tokenizer and its files.
+
+    Attributes:
+        json: the content of tokenizer.json.
+        facts: what later stages need of it.
+        files: all its files by name, to be copied beside the data.
+        unk_token: its text, None where there is none.
+    """
+
+    json: str
+    facts: TokenizerFacts
+    files: dict[str, bytes]
+    unk_token: str | None
+
+
+def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
+    """A tokenizer by its folder, its tokenizer.json, or a name on the hub.
+
+    Raises:
+        TokenizerError: there is none, or it lacks what masked-language-model rows need.
+    """
+    files = _read_files(source)
+    text = files["tokenizer.json"].decode()
+    try:
+        from tokenizers import Tokenizer
+
+        body = json.loads(text)
+        tokenizer: Any = Tokenizer.from_str(text)
+    except Exception as error:  # `tokenizers` raises plain Exception
+        raise TokenizerError(f"{source}: tokenizer.json cannot be read ({error}); save the tokenizer again") from error
+    vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    roles, named = _named_tokens(files, vocabulary)
+    special = {vocabulary[token] for token in named if token in vocabulary}
+    special |= {int(t["id"]) for t in body.get("added_tokens") or [] if t.get("special")}
+    ordinary = sorted(set(vocabulary.values()) - special)
+    mask = vocabulary.get(roles.get("mask_token", ""))
+    if mask is None:
+        raise TokenizerError(f"{source}: has no mask token, so nothing can be masked; add one, or choose a tokenizer made for masked language models")
+    pad = vocabulary.get(roles.get("pad_token", ""))
+    if pad is None:
+        raise TokenizerError(f"{source}: has no padding token, which the last row of a shard needs; add one to the tokenizer")
+    separator = vocabulary.get(roles.get("sep_token", roles.get("eos_token", "")))
+    if separator is None:
+        raise TokenizerError(f"{source}: has neither a separator nor an end token to put between documents; add one to the tokenizer")
+    if not ordinary:
+        raise TokenizerError(f"{source}: every token is special, none is left to predict")
+    prefix, suffix = _template(tokenizer, special)
+    unk_token = roles.get("unk_token")
+    facts = TokenizerFacts(
+        sha256=hashlib.sha256(files["tokenizer.json"]).hexdigest(),
+        vocabulary_sha256=digest(vocabulary),
+        vocabulary_size=max(vocabulary.values()) + 1,
+        mask_id=mask,
+        pad_id=pad,
+        unk_id=vocabulary.get(unk_token) if unk_token else None,
+        separator_id=separator,
+        prefix_ids=tuple(prefix),
+        suffix_ids=tuple(suffix),
+        special_ids=tuple(sorted(special)),
+        ordinary_ranges=tuple((a, b) for a, b in to_ranges(ordinary)),
+    )
+    return LoadedTokenizer(json=text, facts=facts, files=files, unk_token=unk_token)
+
+
+def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
+    path = Path(source)
+    if path.is_file():
+        return {"tokenizer.json": path.read_bytes()}
+    if path.is_dir():
+        files = {name: (path / name).read_bytes() for name in TOKENIZER_FILES if (path / name).is_file()}
+        if "tokenizer.json" not in files:
+            raise TokenizerError(
+                f"{source}: has no tokenizer.json; make one with "
+                f"transformers.AutoTokenizer.from_pretrained({str(source)!r}).save_pretrained(FOLDER)"
+            )
+        return files
+    if not str(source) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
+        raise TokenizerError(f"{source}: no such tokenizer folder or file; check the path")
+    return _from_hub(str(source))
+
+
+def _from_hub(name: str) -> dict[str, bytes]:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    files = {}
+    for file in TOKENIZER_FILES:
+        try:
+            files[file] = Path(hf_hub_download(name, file)).read_bytes()
+        except EntryNotFoundError:
+            continue
+        except Exception as error:
+            raise TokenizerError(f"{name}: no such folder, and not to be had from the hub ({error}); check the name") from error
+    if "tokenizer.json" not in files:
+        raise TokenizerError(f"{name}: the hub has no tokenizer.json for it; choose another, or save one with `save_pretrained`")
+    return files
+
+
+def _named_tokens(files: dict[str, bytes], vocabulary: dict[str, int]) -> tuple[dict[str, str], set[str]]:
+    """Special tokens by role, and all that any configuration file names."""
+    roles: dict[str, str] = {}
+    named: set[str] = set()
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        config = json.loads(files.get(name, b"{}"))
+        for role in _ROLES:
+            token = _content(config.get(role))
+            if token is not None:
+                roles.setdefault(role, token)
+                named.add(token)
+        for key in _MANY:
+            extra = config.get(key) or []
+            named.update(t for t in map(_content, extra.values() if isinstance(extra, dict) else extra) if t is not None)
+    for role, tokens in _USUAL.items():
+        if role not in roles:
+            for token in tokens:
+                if token in vocabulary:
+                    roles[role] = token
+                    named.add(token)
+                    break
+    return roles, named
+
+
+def _content(token: Any) -> str | None:
+    """A token is written as a string or as an object with its content."""
+    content = token.get("content") if isinstance(token, dict) else token
+    return content if isinstance(content, str) else None
+
+
+def _template(tokenizer: Any, special: set[int]) -> tuple[list[int], list[int]]:
+    """What the tokenizer's own post-processor puts before and after one sequence."""
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    bare = tokenizer.encode("a", add_special_tokens=False).ids
+    whole = tokenizer.encode("a").ids
+    for start in range(len(whole) - len(bare) + 1):
+        if whole[start : start + len(bare)] == bare:
+            prefix, suffix = whole[:start], whole[start + len(bare) :]
+            if set(prefix) | set(suffix) <= special:
+                return prefix, suffix
+    raise TokenizerError("the tokenizer's template puts something other than special tokens around a text, which rows cannot have")
