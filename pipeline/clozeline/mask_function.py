@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 VERSION = 1
 IGNORE = -100  # what torch.nn.CrossEntropyLoss ignores by default
 _WORD = 2.0**32
-_SELECT, _ACTION = (1, 0) if sys.byteorder == "little" else (0, 1)  # a word seen as two uint32: word >> 32, word & 0xffffffff
+_SELECT, _ACTION = (
+    (1, 0) if sys.byteorder == "little" else (0, 1)
+)  # a word seen as two uint32: word >> 32, word & 0xffffffff
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,9 +103,7 @@ class Masked(NamedTuple):
     actions: dict[str, int]
 
 
-def _select_exact(
-    select: NDArray[np.uint32], maskable: NDArray[np.bool_], probability: float
-) -> NDArray[np.intp]:
+def _select_exact(select: NDArray[np.uint32], maskable: NDArray[np.bool_], probability: float) -> NDArray[np.intp]:
     """Flat indices of the k maskable positions of each row with the smallest (select, position)."""
     rows, length = select.shape
     keys = select.astype(np.uint64) << np.uint64(16) | np.arange(length, dtype=np.uint64)  # T <= 8192 < 2**16
@@ -120,7 +120,12 @@ def _select_exact(
 
 
 def apply_mask(
-    ids: NDArray[Any], words: NDArray[np.uint64], rule: MaskRule, vocabulary: MaskVocabulary, *, label_dtype: Any = np.int64
+    ids: NDArray[Any],
+    words: NDArray[np.uint64],
+    rule: MaskRule,
+    vocabulary: MaskVocabulary,
+    *,
+    label_dtype: Any = np.int64,
 ) -> Masked:
     """Masks rows.
 

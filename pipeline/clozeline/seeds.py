@@ -7,6 +7,7 @@ words for different purposes never coincide.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,7 +51,7 @@ def row_words(
     starts = [0, *breaks.tolist(), count] if count else [0]
     generator = np.random.Philox(key=np.array([seed, copy], np.uint64))
     state = generator.state
-    for first, last in zip(starts, starts[1:], strict=False):
+    for first, last in pairwise(starts):
         counter = [int(rows[first]) * blocks, int(shards[first]), 0, domain]
         state["state"]["counter"] = np.array(counter, np.uint64)
         state["buffer_pos"] = 4  # nothing left over from the words before

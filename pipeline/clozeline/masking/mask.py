@@ -12,7 +12,7 @@ import numpy as np
 from clozeline.errors import ConfigError
 from clozeline.mask_function import VERSION, MaskRule, apply_mask
 from clozeline.masking.transform import mask_vocabulary
-from clozeline.run.stage import RunOptions, run_stage
+from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.seeds import row_words
 from clozeline.store.dataset import Data
 from clozeline.store.ledger import Account, Ledger
@@ -24,11 +24,11 @@ from clozeline.store.shards import ShardWriter, TokenShard, shard_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from clozeline.store.manifest import Manifest, Metadata, ShardEntry
+    from clozeline.store.manifest import Metadata, ShardEntry
 
 STAGE = "masking"
 
@@ -102,12 +102,16 @@ class _MaskedShard:
         for copy, (writer, counts) in enumerate(zip(self._writers, self._counts, strict=True)):
             words = row_words(seed, copy, shards, rows, ids.shape[1])
             masked = apply_mask(
-                ids, words, self._sink.rule, mask_vocabulary(self._facts), label_dtype=label_dtype(self._facts.vocabulary_size)
+                ids,
+                words,
+                self._sink.rule,
+                mask_vocabulary(self._facts),
+                label_dtype=label_dtype(self._facts.vocabulary_size),
             )
             writer.write({**columns, "input_ids": masked.ids, "labels": masked.labels})
             counts.update(masked.actions)
 
-    def results(self, ledger: Ledger) -> list[ShardResult]:
+    def results(self, ledger: Ledger, read: Ledger | None) -> list[ShardResult]:
         return [
             ShardResult(
                 stage=STAGE,
@@ -141,7 +145,7 @@ class MaskJob:
             for columns in source.batches():
                 opened.write(columns, row)
                 row += len(columns["input_ids"])
-        return opened.results(Ledger(tokens=Account(out=self.entry.tokens)))
+        return opened.results(Ledger(tokens=Account(out=self.entry.tokens)), None)
 
 
 def masked_metadata(packed: Metadata, options: MaskOptions) -> Metadata:
@@ -150,8 +154,19 @@ def masked_metadata(packed: Metadata, options: MaskOptions) -> Metadata:
     return packed.next(stage=STAGE, config=config, seed=options.seed, mask_function=VERSION)
 
 
-def masked_output(location: Location, metadata: Metadata, sink: MaskedRows, files: dict[str, bytes], inputs: dict[str, Any]) -> Output:
-    """The data set that `mask` makes."""
+def masked_output(
+    location: Location,
+    metadata: Metadata,
+    sink: MaskedRows,
+    files: dict[str, bytes],
+    inputs: dict[str, Any],
+    history: Callable[[], tuple[Ledger, ...]],
+) -> Output:
+    """The data set that `mask` makes.
+
+    Args:
+        history: gives the ledgers of the packed rows and the stages before.
+    """
     assert metadata.row_length is not None
     assert metadata.tokenizer is not None
     by_shard = [sink.files(shard) for shard in range(sink.packed_shards)]
@@ -162,6 +177,7 @@ def masked_output(location: Location, metadata: Metadata, sink: MaskedRows, file
         shards=tuple(names[copy][1] for copy in range(sink.copies) for names in by_shard),
         inputs=inputs,
         files=files,
+        history=history,
     )
 
 
@@ -170,15 +186,12 @@ def mask(
     dest: str | os.PathLike[str],
     options: MaskOptions | None = None,
     run: RunOptions | None = None,
-) -> Manifest:
+) -> StageResult:
     """Static masks for a packed data set.
 
     Args:
         packed: what `pack` wrote.
         dest: a folder to create.
-
-    Returns:
-        The manifest of what was written.
 
     Raises:
         DataError: `packed` is no finished packed data set, or damaged.
@@ -193,6 +206,13 @@ def mask(
         location=location, metadata=metadata, rule=options.rule, copies=options.copies, packed_shards=len(entries)
     )
     files = {name: data.location.read(name) for name in data.manifest.files}
-    output = masked_output(location, metadata, sink, files, {"packed": data.manifest.sha256})
+    output = masked_output(
+        location,
+        metadata,
+        sink,
+        files,
+        {"packed": data.manifest.sha256},
+        lambda: (*data.manifest.history, data.manifest.ledger),
+    )
     jobs = [MaskJob(location=data.location, entry=entry, sink=sink) for entry in entries]
     return run_stage("mask", [output], jobs, run)[0]

@@ -49,7 +49,13 @@ class Masking:
             raise ConfigError(f"seed is {self.seed}: it lies between 0 and 2**64 - 1")
 
     def __call__(
-        self, batch: dict[str, NDArray[Any]], *, shards: NDArray[np.int64], rows: NDArray[np.int64], epoch: int, meta: Metadata
+        self,
+        batch: dict[str, NDArray[Any]],
+        *,
+        shards: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        epoch: int,
+        meta: Metadata,
     ) -> dict[str, NDArray[Any]]:
         """Masks a batch.
 

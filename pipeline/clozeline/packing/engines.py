@@ -40,7 +40,7 @@ _HARD_STRINGS = (
     "😀👩‍👩‍👧‍👦🏳️‍🌈 " + "😀" * 120,
     "a" * 99 + " " + "b" * 100 + " " + "c" * 101 + " " + "supercalifragilistic" * 20,
     "zero\u200bwidth soft\u00adhyphen nul\x00 bell\x07 \ufffd \ufeff nbsp\u00a0 ideographic\u3000 \u2028 \u0085",
-    "3.14159 1,000,000 2026-12-01 x_1 a-b a/b a\\b $5 50% #1 @me <b>&amp;</b> ``` http:// \"quoted\" ‘curly’ “double” — … 。",
+    '3.14159 1,000,000 2026-12-01 x_1 a-b a/b a\\b $5 50% #1 @me <b>&amp;</b> ``` http:// "quoted" ‘curly’ “double” — … 。',
     "##ing ##s [unused1] Ġword ▁word </w> <0x0A>",
     "\U0001d54f\U0001d550 \u0627\u0644\u0633\u0644\u0627\u0645\u0640\u0640 e\u0323\u0301 \u1100\u1161\u11a8 ﷺ",
 )
@@ -69,7 +69,8 @@ class Engine:
         fast = None if engine == "tokenizers" else _fast_encoder(body)
         if fast is None and engine == "fast":
             raise TokenizerError(
-                "--engine fast: no accelerated engine takes this tokenizer, or none is installed (pip install 'clozeline[fast]'); use --engine auto"
+                "--engine fast: no accelerated engine takes this tokenizer, or none is installed "
+                "(pip install 'clozeline[fast]'); use --engine auto"
             )
         self.name = fast[0] if fast else "tokenizers"
         self._encode: Encode = fast[1] if fast else self._reference
@@ -107,7 +108,9 @@ class Engine:
         ids, lengths = self._encode(texts)
         counts: Counter[str] = Counter()
         if len(ids) and int(ids.max()) >= self.facts.vocabulary_size:
-            raise TokenizerError(f"the {self.name} engine gave id {int(ids.max())}, the vocabulary ends at {self.facts.vocabulary_size - 1}")
+            raise TokenizerError(
+                f"the {self.name} engine gave id {int(ids.max())}, the vocabulary ends at {self.facts.vocabulary_size - 1}"
+            )
         suspects = self._with_special_literals(texts, ids, lengths)
         if suspects:
             starts = np.concatenate(([0], np.cumsum(lengths)))
@@ -115,12 +118,16 @@ class Engine:
             pieces = np.split(again, np.cumsum(again_lengths)[:-1])
             parts = [ids[starts[i] : starts[i + 1]] for i in range(len(texts))]
             for i, piece in zip(suspects, pieces, strict=True):
-                counts["documents_with_special_literals_split"] += len(piece) != len(parts[i]) or bool((piece != parts[i]).any())
+                counts["documents_with_special_literals_split"] += len(piece) != len(parts[i]) or bool(
+                    (piece != parts[i]).any()
+                )
                 parts[i] = piece
             ids, lengths = np.concatenate(parts), np.array([len(p) for p in parts], np.int64)
             still = np.flatnonzero(self._special[ids])
             if len(still):
-                raise TokenizerError(f"a text makes the tokenizer emit the special id {int(ids[still[0]])}, and splitting its literal did not help")
+                raise TokenizerError(
+                    f"a text makes the tokenizer emit the special id {int(ids[still[0]])}, and splitting its literal did not help"
+                )
         if self.facts.unk_id is not None:
             counts["unknown_tokens"] = int(np.count_nonzero(ids == self.facts.unk_id))
         return ids, lengths, counts
@@ -154,7 +161,9 @@ class Engine:
                     f"the {self.name} engine and `tokenizers` differ on {text[:200].decode(errors='replace')!r}; "
                     "use --engine tokenizers, and report this text"
                 )
-        raise TokenizerError(f"the {self.name} engine gives other ids for a batch than for its texts; use --engine tokenizers")
+        raise TokenizerError(
+            f"the {self.name} engine gives other ids for a batch than for its texts; use --engine tokenizers"
+        )
 
 
 class Sampler:

@@ -13,7 +13,7 @@ from clozeline.errors import ConfigError, InputError
 from clozeline.packing.concat import ConcatPacker
 from clozeline.packing.engines import ENGINES, Sampler, worker_engine
 from clozeline.packing.tokenizer import LoadedTokenizer, load_tokenizer
-from clozeline.run.stage import RunOptions, run_stage
+from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.ledger import Ledger
@@ -78,8 +78,8 @@ class _PackedShard:
     def write(self, columns: dict[str, NDArray[Any]], first_row: int) -> None:
         self.writer.write(columns)
 
-    def results(self, ledger: Ledger) -> list[ShardResult]:
-        return [ShardResult(stage=STAGE, entry=self.writer.entry, ledger=ledger)]
+    def results(self, ledger: Ledger, read: Ledger | None) -> list[ShardResult]:
+        return [ShardResult(stage=STAGE, entry=self.writer.entry, ledger=ledger, read=read)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +106,7 @@ class PackJob:
 
     def __call__(self) -> list[ShardResult]:
         results = []
-        for shard, _, stream in self.source.read():
+        for shard, read, stream in self.source.read():
             ledger = Ledger()
             with contextlib.ExitStack() as stack:
                 opened = [stack.enter_context(sink.open(shard)) for sink in self.sinks]
@@ -116,7 +116,7 @@ class PackJob:
                         sink.write(columns, row)
                     row += len(columns["input_ids"])
             for sink in opened:
-                results += sink.results(ledger)
+                results += sink.results(ledger, read)
         return results
 
     def rows(self, stream: Iterable[Documents], ledger: Ledger) -> Iterator[dict[str, NDArray[Any]]]:
@@ -159,8 +159,19 @@ def packed_metadata(text: Metadata, tokenizer: LoadedTokenizer, options: PackOpt
     return text.next(stage=STAGE, config=asdict(options), row_length=options.max_length, tokenizer=facts)
 
 
-def packed_output(location: Location, metadata: Metadata, tokenizer: LoadedTokenizer, count: int, inputs: dict[str, Any]) -> Output:
-    """The data set that `pack` makes."""
+def packed_output(
+    location: Location,
+    metadata: Metadata,
+    tokenizer: LoadedTokenizer,
+    count: int,
+    inputs: dict[str, Any],
+    text: Manifest | None,
+) -> Output:
+    """The data set that `pack` makes.
+
+    Args:
+        text: manifest of the text shards; None where the jobs read the documents from files themselves.
+    """
     assert metadata.row_length is not None
     return Output(
         location=location,
@@ -169,6 +180,7 @@ def packed_output(location: Location, metadata: Metadata, tokenizer: LoadedToken
         shards=tuple(shard_name("packed", k, count) for k in range(count)),
         inputs=inputs,
         files={f"tokenizer/{name}": content for name, content in tokenizer.files.items()},
+        history=None if text is None else lambda: (*text.history, text.ledger),
     )
 
 
@@ -180,7 +192,7 @@ def pack(
     run: RunOptions | None = None,
     *,
     engine: str = "auto",
-) -> Manifest:
+) -> StageResult:
     """Text shards to rows of L token ids.
 
     Args:
@@ -188,9 +200,6 @@ def pack(
         dest: a folder to create.
         tokenizer: a folder with tokenizer.json, that file, or a name on the hub.
         engine: "auto", "fast" or "tokenizers"; the same bytes from each.
-
-    Returns:
-        The manifest of what was written.
 
     Raises:
         DataError: `text` is no finished text data set, or damaged.
@@ -205,7 +214,7 @@ def pack(
     location = Location(dest)
     metadata = packed_metadata(data.metadata, loaded, options)
     shards = data.manifest.shards
-    output = packed_output(location, metadata, loaded, len(shards), {"text": data.manifest.sha256})
+    output = packed_output(location, metadata, loaded, len(shards), {"text": data.manifest.sha256}, data.manifest)
     sink = PackedRows(location=location, metadata=metadata, count=len(shards))
     jobs = [
         PackJob(

@@ -73,13 +73,19 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
     ordinary = sorted(set(vocabulary.values()) - special)
     mask = vocabulary.get(roles.get("mask_token", ""))
     if mask is None:
-        raise TokenizerError(f"{source}: has no mask token, so nothing can be masked; add one, or choose a tokenizer made for masked language models")
+        raise TokenizerError(
+            f"{source}: has no mask token, so nothing can be masked; add one, or choose a tokenizer made for masked LMs"
+        )
     pad = vocabulary.get(roles.get("pad_token", ""))
     if pad is None:
-        raise TokenizerError(f"{source}: has no padding token, which the last row of a shard needs; add one to the tokenizer")
+        raise TokenizerError(
+            f"{source}: has no padding token, which the last row of a shard needs; add one to the tokenizer"
+        )
     separator = vocabulary.get(roles.get("sep_token", roles.get("eos_token", "")))
     if separator is None:
-        raise TokenizerError(f"{source}: has neither a separator nor an end token to put between documents; add one to the tokenizer")
+        raise TokenizerError(
+            f"{source}: has neither a separator nor an end token to put between documents; add one to the tokenizer"
+        )
     if not ordinary:
         raise TokenizerError(f"{source}: every token is special, none is left to predict")
     prefix, suffix = _template(tokenizer, special)
@@ -128,9 +134,13 @@ def _from_hub(name: str) -> dict[str, bytes]:
         except EntryNotFoundError:
             continue
         except Exception as error:
-            raise TokenizerError(f"{name}: no such folder, and not to be had from the hub ({error}); check the name") from error
+            raise TokenizerError(
+                f"{name}: no such folder, and not to be had from the hub ({error}); check the name"
+            ) from error
     if "tokenizer.json" not in files:
-        raise TokenizerError(f"{name}: the hub has no tokenizer.json for it; choose another, or save one with `save_pretrained`")
+        raise TokenizerError(
+            f"{name}: the hub has no tokenizer.json for it; choose another, or save one with `save_pretrained`"
+        )
     return files
 
 
@@ -147,7 +157,9 @@ def _named_tokens(files: dict[str, bytes], vocabulary: dict[str, int]) -> tuple[
                 named.add(token)
         for key in _MANY:
             extra = config.get(key) or []
-            named.update(t for t in map(_content, extra.values() if isinstance(extra, dict) else extra) if t is not None)
+            named.update(
+                t for t in map(_content, extra.values() if isinstance(extra, dict) else extra) if t is not None
+            )
     for role, tokens in _USUAL.items():
         if role not in roles:
             for token in tokens:
@@ -175,4 +187,6 @@ def _template(tokenizer: Any, special: set[int]) -> tuple[list[int], list[int]]:
             prefix, suffix = whole[:start], whole[start + len(bare) :]
             if set(prefix) | set(suffix) <= special:
                 return prefix, suffix
-    raise TokenizerError("the tokenizer's template puts something other than special tokens around a text, which rows cannot have")
+    raise TokenizerError(
+        "the tokenizer's template puts something other than special tokens around a text, which rows cannot have"
+    )

@@ -135,7 +135,9 @@ def _explained(job: Job, error: BaseException) -> BaseException:
     if isinstance(error, OSError | MemoryError) and not isinstance(error, ClozelineError):
         what = error.strerror if isinstance(error, OSError) and error.strerror else str(error) or "out of memory"
         place = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
-        explained = JobError(f"{job.name}: {what}{place}; the shards done so far are kept: mend it, then run again with --resume")
+        explained = JobError(
+            f"{job.name}: {what}{place}; the shards done so far are kept: mend it, then run again with --resume"
+        )
         explained.__cause__ = error
         return explained
     return error

@@ -6,7 +6,7 @@ import contextlib
 import platform
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     RunPass = Callable[[Sequence[Job]], None]
 
-    from clozeline.store.manifest import Manifest
     from clozeline.store.output import Output, ShardResult
 
 
@@ -40,6 +39,36 @@ class Progress:
     total: int
     shards: int
     bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StageResult:
+    """A data set that a stage has made.
+
+    Attributes:
+        path: its folder.
+        stage: "sharding", "packing" or "masking".
+        seed: of the masks; None before masking.
+        shards, rows, tokens, bytes: totals; rows are documents for text, tokens positions that are not padding.
+        ledger: the account of this stage; history: of those before, oldest first.
+        sha256: digest of manifest.json, and so of all the data.
+        nothing_to_do: it was finished before.
+    """
+
+    path: str
+    stage: str
+    seed: int | None
+    shards: int
+    rows: int
+    tokens: int
+    bytes: int
+    ledger: dict[str, Any]
+    history: tuple[dict[str, Any], ...]
+    sha256: str
+    nothing_to_do: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,8 +123,8 @@ def run_stage(
     *,
     before: Callable[[RunPass], None] | None = None,
     check: Callable[[], None] | None = None,
-) -> list[Manifest]:
-    """Makes the outputs by running the jobs; returns their manifests, in order.
+) -> list[StageResult]:
+    """Makes the outputs by running the jobs; returns what they are, in order.
 
     Args:
         name: of the stage, for progress.
@@ -139,14 +168,36 @@ def run_stage(
         report()
         if unfinished:
             if todo and before is not None:
-                before(lambda passed: run_jobs(passed, options.open_executor, options.worker_count, lambda job, results: None))
+                before(
+                    lambda passed: run_jobs(
+                        passed, options.open_executor, options.worker_count, lambda job, results: None
+                    )
+                )
             run_jobs(todo, options.open_executor, options.worker_count, on_done)
             if check is not None:
                 check()
             facts = run_facts(options, started)
             for output in unfinished:
                 output.publish(facts)
-    return [output.finished for output in outputs if output.finished is not None]
+    return [_result(output, nothing_to_do=output not in unfinished) for output in outputs]
+
+
+def _result(output: Output, *, nothing_to_do: bool) -> StageResult:
+    manifest = output.finished
+    assert manifest is not None
+    return StageResult(
+        path=str(output.location),
+        stage=manifest.metadata.stage,
+        seed=manifest.metadata.seed,
+        shards=len(manifest.shards),
+        rows=manifest.rows,
+        tokens=manifest.tokens,
+        bytes=manifest.bytes,
+        ledger=manifest.ledger.to_json(),
+        history=tuple(ledger.to_json() for ledger in manifest.history),
+        sha256=manifest.sha256,
+        nothing_to_do=nothing_to_do,
+    )
 
 
 def run_facts(options: RunOptions, started: float) -> dict[str, Any]:

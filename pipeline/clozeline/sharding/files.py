@@ -116,7 +116,9 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[InputFile]:
             shown = ", ".join(unknown[:3]) + (", ..." if len(unknown) > 3 else "")
             warn(f"{source}: {len(unknown)} file{'s' * (len(unknown) > 1)} of unknown format left out ({shown})")
         if not files:
-            raise InputError(f"{source}: no input files in this folder; known endings are {_known()}, each also with {_compressed()}")
+            raise InputError(
+                f"{source}: no input files in this folder; known endings are {_known()}, each also with {_compressed()}"
+            )
         return files
     if not path.exists():
         matches = sorted(glob.glob(source, recursive=True), key=os.fsencode) if glob.has_magic(source) else []
@@ -126,7 +128,9 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[InputFile]:
         paths = [Path(m) for m in matches if Path(m).is_file()]
         files, unknown = _classify(fixed, paths)
         if unknown:
-            raise InputError(f"{fixed / unknown[0]}: unknown format; known endings are {_known()}, each also with {_compressed()}")
+            raise InputError(
+                f"{fixed / unknown[0]}: unknown format; known endings are {_known()}, each also with {_compressed()}"
+            )
         return files
     files, unknown = _classify(path.parent, [path])
     if unknown:

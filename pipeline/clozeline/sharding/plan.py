@@ -77,18 +77,18 @@ def plan_ranges(files: Sequence[InputFile], count: int, options: ReadOptions) ->
     """
     ends = list(accumulate(file.bytes for file in files))
     total = ends[-1] if ends else 0
-    shards = []
+    shards: list[tuple[Segment, ...]] = []
     for k in range(count):
         start, stop = k * total // count, (k + 1) * total // count
-        segments = []
+        ranges: list[Segment] = []
         i = bisect_right(ends, start)
         while start < stop:
             file, begin = files[i], ends[i] - files[i].bytes
             last = min(stop, ends[i])
             if last > start:
-                segments.append(Segment(file, start - begin, last - begin))
+                ranges.append(Segment(file, start - begin, last - begin))
             start, i = last, i + 1
-        shards.append(tuple(segments))
+        shards.append(tuple(ranges))
 
     groups: list[FileRanges] = []
     open_file: str | None = None  # the sequential file that the group before ends in

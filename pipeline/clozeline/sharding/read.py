@@ -65,7 +65,9 @@ class FileReader:
         if file.format in ("parquet", "arrow", "hf"):
             if not file.rows:
                 return
-            first, last = (-(-edge * file.rows // file.bytes) for edge in (start, stop))  # row i starts at i * bytes // rows
+            first, last = (
+                -(-edge * file.rows // file.bytes) for edge in (start, stop)
+            )  # row i starts at i * bytes // rows
             for row, values in table_texts(file, first, last, self.options.text_field):
                 yield Records(list(range(row, row + len(values))), list(range(row, row + len(values))), values)
         elif file.format == "text" and self.options.mode(file.name) == "files":
@@ -126,7 +128,9 @@ class FileReader:
                         yield line.removeprefix(_BOM if start == 0 else b"").decode()
                     except UnicodeDecodeError as error:
                         if self.options.errors == "strict":
-                            raise self._bad(start + error.start, f"not UTF-8 (byte 0x{line[error.start]:02x})", _ENCODING) from error
+                            raise self._bad(
+                                start + error.start, f"not UTF-8 (byte 0x{line[error.start]:02x})", _ENCODING
+                            ) from error
                         yield line.decode(errors="replace")
 
         csv.field_size_limit(self._limit)
@@ -137,7 +141,9 @@ class FileReader:
             header = next(rows, [])
             if field not in header:
                 columns = ", ".join(header) or "no columns"
-                raise InputError(f"{self.file.path}: has no column {field!r}; it has {columns}: choose one with --text-field")
+                raise InputError(
+                    f"{self.file.path}: has no column {field!r}; it has {columns}: choose one with --text-field"
+                )
             column, start = header.index(field), position
             for row in rows:
                 value = row[column] if len(row) > column else None
@@ -149,7 +155,7 @@ class FileReader:
     # From records to documents
 
     def _text(self, records: Records, ledger: Ledger) -> Documents:
-        raws = records.raws
+        raws: list[bytes] = records.raws
         joined = b"\n".join(raws)
         if b"\r" in joined:
             raws = [raw.replace(b"\r\n", b"\n").removesuffix(b"\r") for raw in raws]
@@ -160,7 +166,8 @@ class FileReader:
         try:
             joined.decode()
         except UnicodeDecodeError:
-            raws = [self._valid(offset, raw, ledger) for offset, raw in zip(records.offsets, raws, strict=True)]
+            valid = [self._valid(offset, raw, ledger) for offset, raw in zip(records.offsets, raws, strict=True)]
+            return self._documents(records, valid, ledger)
         return self._documents(records, raws, ledger)
 
     def _valid(self, offset: int, raw: bytes, ledger: Ledger) -> bytes | None:
@@ -216,7 +223,9 @@ class FileReader:
                 values.append(value.encode())
                 continue
             if self.options.errors == "strict":
-                raise InputError(f"{self.file.path}: row {offset} has no text in {self.options.text_field!r}; fill it in, or --errors skip")
+                raise InputError(
+                    f"{self.file.path}: row {offset} has no text in {self.options.text_field!r}; fill it in, or --errors skip"
+                )
             ledger.documents.dropped["no_text"] += 1
             values.append(None)
         return self._documents(records, values, ledger)
@@ -268,7 +277,14 @@ _ENCODING = "convert the file to UTF-8, or use --errors replace or --errors skip
 
 
 def _json_kind(value: object) -> str:
-    kinds = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", list: "array", dict: "an object"}
+    kinds = {
+        type(None): "null",
+        bool: "a boolean",
+        int: "a number",
+        float: "a number",
+        list: "array",
+        dict: "an object",
+    }
     return kinds.get(type(value), "a string")
 
 

@@ -116,7 +116,9 @@ class DigestJob:
 
     def __call__(self) -> list[ShardResult]:
         for shard, _, stream in self.source.read():
-            digests = [hashlib.blake2b(text, digest_size=16).digest() for documents in stream for text in documents.texts]
+            digests = [
+                hashlib.blake2b(text, digest_size=16).digest() for documents in stream for text in documents.texts
+            ]
             table = np.empty(len(digests), _DIGEST)
             halves = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2)
             table["high"], table["low"], table["ordinal"] = halves[:, 0], halves[:, 1], np.arange(len(digests))
@@ -129,7 +131,10 @@ def find_duplicates(place: Location, shards: int) -> None:
     tables: list[NDArray[Any]] = [np.frombuffer(place.map(f"{shard:05d}.digests"), _DIGEST) for shard in range(shards)]
     drop = [io.BytesIO() for _ in range(shards)]
     buckets = 1 + sum(map(len, tables)) // _BUCKET_DOCUMENTS
-    edges = [np.searchsorted(t["high"], np.array([b * 2**64 // buckets for b in range(1, buckets)], np.uint64)) for t in tables]
+    edges = [
+        np.searchsorted(t["high"], np.array([b * 2**64 // buckets for b in range(1, buckets)], np.uint64))
+        for t in tables
+    ]
     bounds = [[0, *e.tolist(), len(t)] for e, t in zip(edges, tables, strict=True)]
     for bucket in range(buckets):
         parts = [t[b[bucket] : b[bucket + 1]] for t, b in zip(tables, bounds, strict=True)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError, InputError
-from clozeline.run.stage import RunOptions, run_stage
+from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.sharding.files import InputFile, find_files, measure
 from clozeline.sharding.options import ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
@@ -15,7 +15,7 @@ from clozeline.sharding.select import DigestJob, Selected, find_duplicates
 from clozeline.sharding.shuffle import Shuffled, SpillJob, bucket_count
 from clozeline.store.documents import Documents
 from clozeline.store.location import WORK, Location
-from clozeline.store.manifest import Manifest, Metadata, digest
+from clozeline.store.manifest import Metadata, digest
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
@@ -83,7 +83,9 @@ class Corpus:
         """
         if self.select.shuffle:
             buckets = self._buckets
-            return [Shuffled(shard=k, count=self.count, place=work / "shuffle", buckets=buckets) for k in range(self.count)]
+            return [
+                Shuffled(shard=k, count=self.count, place=work / "shuffle", buckets=buckets) for k in range(self.count)
+            ]
         return list(self._selected(work))
 
     @property
@@ -105,7 +107,9 @@ class Corpus:
                 run_pass([job for job in jobs if not job.is_done])
                 find_duplicates(place, self.count)
             if self.select.shuffle:
-                spills = [SpillJob(source=s, place=work / "shuffle", buckets=self._buckets) for s in self._selected(work)]
+                spills = [
+                    SpillJob(source=s, place=work / "shuffle", buckets=self._buckets) for s in self._selected(work)
+                ]
                 run_pass([job for job in spills if not job.is_done])
 
         return run
@@ -170,7 +174,9 @@ class TextJob:
     def __call__(self) -> list[ShardResult]:
         results = []
         for shard, ledger, stream in self.source.read():
-            writer = ShardWriter(self.location, shard_name("text", shard, self.count), text_columns(), self.metadata, copy=0, shard=shard)
+            writer = ShardWriter(
+                self.location, shard_name("text", shard, self.count), text_columns(), self.metadata, copy=0, shard=shard
+            )
             with writer:
                 for batch in rebatch(stream):
                     writer.write_text(batch.ids, batch.texts)
@@ -203,6 +209,7 @@ def text_output(corpus: Corpus, location: Location) -> Output:
         columns=text_columns(),
         shards=tuple(shard_name("text", k, corpus.count) for k in range(corpus.count)),
         inputs=corpus.inputs,
+        history=tuple,
     )
 
 
@@ -212,7 +219,9 @@ def refuse_nested(sources: Sequence[str | os.PathLike[str]], dest: str | os.Path
     for source in sources:
         path = Path(source)
         if path.is_dir() and target.is_relative_to(path.resolve()):
-            raise InputError(f"{dest}: lies inside SOURCE {source}, the next run would read it; choose a DEST elsewhere")
+            raise InputError(
+                f"{dest}: lies inside SOURCE {source}, the next run would read it; choose a DEST elsewhere"
+            )
 
 
 def shard(
@@ -220,15 +229,12 @@ def shard(
     dest: str | os.PathLike[str],
     options: ShardOptions | None = None,
     run: RunOptions | None = None,
-) -> Manifest:
+) -> StageResult:
     """Raw text to text shards.
 
     Args:
         sources: files, folders, globs or `hf:NAME[@SPLIT]`.
         dest: a folder to create.
-
-    Returns:
-        The manifest of what was written.
 
     Raises:
         InputError: input that is missing, damaged or no text, or holds no document.
@@ -243,8 +249,12 @@ def shard(
     location = Location(dest)
     output = text_output(corpus, location)
     work = location / WORK
-    jobs = [TextJob(source=s, location=location, metadata=corpus.metadata, count=corpus.count) for s in corpus.sources(work)]
-    return run_stage("shard", [output], jobs, run, before=corpus.passes(work), check=lambda: refuse_empty(output, paths))[0]
+    jobs = [
+        TextJob(source=s, location=location, metadata=corpus.metadata, count=corpus.count) for s in corpus.sources(work)
+    ]
+    return run_stage(
+        "shard", [output], jobs, run, before=corpus.passes(work), check=lambda: refuse_empty(output, paths)
+    )[0]
 
 
 def refuse_empty(output: Output, sources: object) -> None:

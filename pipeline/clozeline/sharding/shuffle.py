@@ -80,7 +80,9 @@ class SpillJob:
             for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
                 part = order[start:stop].tolist()
                 spill.write_batch(
-                    pa.record_batch([pa.array(words[part]), [ids[i] for i in part], [texts[i] for i in part]], schema=_SCHEMA)
+                    pa.record_batch(
+                        [pa.array(words[part]), [ids[i] for i in part], [texts[i] for i in part]], schema=_SCHEMA
+                    )
                 )
         return [int(b) for b in present]
 

@@ -84,13 +84,15 @@ def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.
         _check_column(file, data.features.arrow_schema, field)
         yield pa.record_batch({field: pa.nulls(first, pa.large_string())})
         for start in range(first, last, _ROWS_AT_A_TIME):
-            yield pa.record_batch({field: pa.array(data[start : min(start + _ROWS_AT_A_TIME, last)][field], pa.large_string())})
+            yield pa.record_batch(
+                {field: pa.array(data[start : min(start + _ROWS_AT_A_TIME, last)][field], pa.large_string())}
+            )
     elif file.format == "parquet":
         import pyarrow.parquet
 
         with pyarrow.parquet.ParquetFile(file.path) as parquet:
             _check_column(file, parquet.schema_arrow, field)
-            skipped, groups = 0, []
+            skipped, groups = 0, list[int]()
             for i in range(parquet.num_row_groups):
                 rows = parquet.metadata.row_group(i).num_rows
                 if skipped + rows <= first and not groups:
@@ -108,7 +110,9 @@ def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.
 
 def _check_column(file: InputFile, schema: pa.Schema, field: str) -> None:
     if field not in schema.names:
-        raise InputError(f"{file.path}: has no column {field!r}; it has {', '.join(schema.names)}: choose one with --text-field")
+        raise InputError(
+            f"{file.path}: has no column {field!r}; it has {', '.join(schema.names)}: choose one with --text-field"
+        )
     kind = schema.field(field).type
     while pa.types.is_dictionary(kind):
         kind = kind.value_type

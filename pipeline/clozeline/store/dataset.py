@@ -44,7 +44,9 @@ class Data:
             shard = TokenShard(self.location, self.manifest.shards[index])
             said = (shard.schema_metadata["copy"], shard.schema_metadata["shard"])
             if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
-                raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; restore it or prepare the data again")
+                raise DataError(
+                    f"{shard.path}: belongs to other work than the manifest beside it; restore it or prepare the data again"
+                )
             self._shards[index] = shard
         return self._shards[index]
 
@@ -52,4 +54,3 @@ class Data:
     def tokenizer_path(self) -> str:
         """The copy of the tokenizer that the data set carries."""
         return f"{self.location}/tokenizer"
-

@@ -66,9 +66,13 @@ class TextShard:
         try:
             data = self.location.map(self.entry.file)
         except FileNotFoundError as error:
-            raise DataError(f"{path}: named in the manifest, but missing; restore it or shard the text again") from error
+            raise DataError(
+                f"{path}: named in the manifest, but missing; restore it or shard the text again"
+            ) from error
         if len(data) != self.entry.bytes:
-            raise DataError(f"{path}: {len(data):,} bytes, the manifest says {self.entry.bytes:,}; restore it or shard the text again")
+            raise DataError(
+                f"{path}: {len(data):,} bytes, the manifest says {self.entry.bytes:,}; restore it or shard the text again"
+            )
         try:
             for batch in pa.ipc.open_stream(pa.py_buffer(data)):
                 texts = batch.column("text").cast(pa.large_binary()).to_pylist()
@@ -76,6 +80,10 @@ class TextShard:
                 ledger.documents.out += len(texts)
                 yield Documents(batch.column("doc_id").to_pylist(), texts)
         except pa.ArrowException as error:
-            raise DataError(f"{path}: not a readable Arrow stream ({error}); restore it or shard the text again") from error
+            raise DataError(
+                f"{path}: not a readable Arrow stream ({error}); restore it or shard the text again"
+            ) from error
         if ledger.documents.taken != self.entry.rows:
-            raise DataError(f"{path}: {ledger.documents.taken:,} documents, the manifest says {self.entry.rows:,}; restore it")
+            raise DataError(
+                f"{path}: {ledger.documents.taken:,} documents, the manifest says {self.entry.rows:,}; restore it"
+            )

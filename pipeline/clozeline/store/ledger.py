@@ -66,7 +66,12 @@ class Ledger:
 
     def to_json(self) -> dict[str, Any]:
         def account(a: Account) -> dict[str, Any]:
-            return {"in": a.taken, "added": dict(sorted(a.added.items())), "dropped": dict(sorted(a.dropped.items())), "out": a.out}
+            return {
+                "in": a.taken,
+                "added": dict(sorted(a.added.items())),
+                "dropped": dict(sorted(a.dropped.items())),
+                "out": a.out,
+            }
 
         return {
             "documents": account(self.documents),

@@ -145,7 +145,9 @@ class Location:
             except BlockingIOError:
                 held = False
             if not held:
-                raise DestinationError(f"{self}: another clozeline is writing here; wait for it, or choose another DEST")
+                raise DestinationError(
+                    f"{self}: another clozeline is writing here; wait for it, or choose another DEST"
+                )
             yield
         finally:
             os.close(descriptor)

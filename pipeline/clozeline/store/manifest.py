@@ -148,12 +148,20 @@ class ShardEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """A finished data set."""
+    """A finished data set.
+
+    Attributes:
+        ledger: of the stage that made it.
+        history: ledgers of the stages before, in the order of `metadata.lineage`.
+        shards: in order; copy-major where there are copies.
+        files: further files (tokenizer/...) and their sha256.
+    """
 
     metadata: Metadata
     ledger: Ledger
+    history: tuple[Ledger, ...] = ()
     shards: tuple[ShardEntry, ...]
-    files: dict[str, str] = field(default_factory=dict)  # other files of the data set (tokenizer/...) -> sha256
+    files: dict[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> int:
@@ -170,17 +178,18 @@ class Manifest:
     @property
     def sha256(self) -> str:
         """Digest of manifest.json itself, and so, through the shard digests, of all the data."""
-        return hashlib.sha256(self.dump()).hexdigest()
+        return hashlib.sha256(self.to_file().encode()).hexdigest()
 
-    def dump(self) -> bytes:
+    def to_file(self) -> str:
         body = {
             **self.metadata.to_json(),
             "fingerprint": self.metadata.fingerprint,
             "ledger": self.ledger.to_json(),
+            "history": [ledger.to_json() for ledger in self.history],
             "shards": [asdict(s) for s in self.shards],
             "files": dict(sorted(self.files.items())),
         }
-        return (json.dumps(body, indent=1, sort_keys=False, allow_nan=False) + "\n").encode()
+        return json.dumps(body, indent=1, allow_nan=False) + "\n"
 
     @classmethod
     def load(cls, location: Location) -> Manifest:
@@ -204,14 +213,21 @@ class Manifest:
             body = json.loads(location.read(NAME))
             version = body["format_version"]
             if version != FORMAT_VERSION:
-                raise DataError(f"{where}: format version {version}, this clozeline reads {FORMAT_VERSION}: upgrade clozeline")
+                raise DataError(
+                    f"{where}: format version {version}, this clozeline reads {FORMAT_VERSION}: upgrade clozeline"
+                )
             stated = body.pop("fingerprint")
             shards = tuple(ShardEntry(**s) for s in body.pop("shards"))
             ledger = Ledger.from_json(body.pop("ledger"))
+            history = tuple(map(Ledger.from_json, body.pop("history")))
             files = {str(k): str(v) for k, v in body.pop("files").items()}
-            manifest = cls(metadata=Metadata.from_json(body), ledger=ledger, shards=shards, files=files)
+            manifest = cls(
+                metadata=Metadata.from_json(body), ledger=ledger, history=history, shards=shards, files=files
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{where}: damaged or not written by clozeline ({type(error).__name__}: {error})") from error
+            raise DataError(
+                f"{where}: damaged or not written by clozeline ({type(error).__name__}: {error})"
+            ) from error
         if stated != manifest.metadata.fingerprint:
             raise DataError(f"{where}: was changed after it was written (its fingerprint does not fit its fields)")
         for name in [s.file for s in shards] + list(files):

@@ -21,7 +21,7 @@ from clozeline.store.manifest import NAME, Manifest, Metadata, ShardEntry
 from clozeline.store.schema import features
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _PLAN = f"{WORK}/plan.json"
 _DONE = f"{WORK}/done"
@@ -30,11 +30,16 @@ RUN_FACTS = "run.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardResult:
-    """A shard that a job has written."""
+    """A shard that a job has written.
+
+    Attributes:
+        read: the ledger of the documents that the rows were made of, where the same job read them from files.
+    """
 
     stage: str
     entry: ShardEntry
     ledger: Ledger
+    read: Ledger | None = None
 
 
 @dataclass(kw_only=True)
@@ -48,6 +53,7 @@ class Output:
         shards: the file names it will have.
         inputs: facts by which `--resume` knows the same input again (bytes and modification times); kept out of the manifest.
         files: further files of the data set (the tokenizer's), by name.
+        history: gives the ledgers of the stages before, oldest first, when all is done; None where jobs bring that of reading.
     """
 
     location: Location
@@ -56,6 +62,7 @@ class Output:
     shards: tuple[str, ...]
     inputs: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
+    history: Callable[[], tuple[Ledger, ...]] | None = None
     done: dict[str, ShardResult] = field(default_factory=dict, init=False)
     finished: Manifest | None = field(default=None, init=False)
 
@@ -101,9 +108,13 @@ class Output:
                 "choose another DEST or remove it yourself"
             )
         if finished and not (force or resume):
-            raise DestinationError(f"{self.location}: holds a finished data set; choose another DEST, or --force to replace it")
+            raise DestinationError(
+                f"{self.location}: holds a finished data set; choose another DEST, or --force to replace it"
+            )
         if started and not finished and not (force or resume) and self.location.exists(_PLAN):
-            raise DestinationError(f"{self.location}: holds an unfinished data set; --resume to finish it, or --force to start again")
+            raise DestinationError(
+                f"{self.location}: holds an unfinished data set; --resume to finish it, or --force to start again"
+            )
 
     def _recorded_inputs(self) -> dict[str, Any] | None:
         if not self.location.exists(RUN_FACTS):
@@ -132,24 +143,41 @@ class Output:
         for name in (self.location / _DONE).names():
             body = json.loads(self.location.read(f"{_DONE}/{name}"))
             entry = ShardEntry(**body["entry"])
-            if entry.file in self.shards and self.location.exists(entry.file) and self.location.size(entry.file) == entry.bytes:
-                result = ShardResult(stage=self.metadata.stage, entry=entry, ledger=Ledger.from_json(body["ledger"]))
-                self.done[entry.file] = result
+            if (
+                entry.file in self.shards
+                and self.location.exists(entry.file)
+                and self.location.size(entry.file) == entry.bytes
+            ):
+                self.done[entry.file] = ShardResult(
+                    stage=self.metadata.stage,
+                    entry=entry,
+                    ledger=Ledger.from_json(body["ledger"]),
+                    read=Ledger.from_json(body["read"]) if body["read"] else None,
+                )
 
     def record(self, result: ShardResult) -> None:
         """Notes that a shard is done; called after the shard stands under its final name."""
         result.ledger.check(f"{self.location}/{result.entry.file}")
-        body = {"entry": asdict(result.entry), "ledger": result.ledger.to_json()}
+        body = {
+            "entry": asdict(result.entry),
+            "ledger": result.ledger.to_json(),
+            "read": result.read.to_json() if result.read else None,
+        }
         self.location.write(f"{_DONE}/{result.entry.file}.json", json.dumps(body).encode())
         self.done[result.entry.file] = result
 
     @property
     def ledger(self) -> Ledger:
         """Of all shards done so far."""
-        total = Ledger()
-        for name in self.shards:
-            total.add(self.done[name].ledger)
-        return total
+        return _total(self.done[name].ledger for name in self.shards)
+
+    def account(self) -> tuple[Ledger, ...]:
+        """The ledgers of every stage up to this one, oldest first, once all is done."""
+        if self.finished is not None:
+            return (*self.finished.history, self.finished.ledger)
+        if self.history is not None:
+            return (*self.history(), self.ledger)
+        return (_total(self.done[name].read or Ledger() for name in self.shards), self.ledger)
 
     def publish(self, facts: dict[str, Any]) -> Manifest:
         """Writes everything that makes the shards a data set, the manifest last.
@@ -159,17 +187,22 @@ class Output:
         """
         missing = [name for name in self.shards if name not in self.done]
         if missing:
-            raise LedgerError(f"{self.location}: {missing[0]} was never written; please report this as a fault of clozeline")
+            raise LedgerError(
+                f"{self.location}: {missing[0]} was never written; please report this as a fault of clozeline"
+            )
         digests = {}
         for name, content in sorted(self.files.items()):
             with self.location.writer(name) as file:
                 file.write(content)
             digests[name] = file.sha256
         entries = tuple(self.done[name].entry for name in self.shards)
-        manifest = Manifest(metadata=self.metadata, ledger=self.ledger, shards=entries, files=digests)
+        *history, ledger = self.account()
+        manifest = Manifest(
+            metadata=self.metadata, ledger=ledger, history=tuple(history), shards=entries, files=digests
+        )
         manifest.ledger.check(str(self.location))
         info = {"citation": "", "description": "", "features": features(self.columns), "homepage": "", "license": ""}
-        state = {
+        state: dict[str, Any] = {
             "_data_files": [{"filename": e.file} for e in entries],
             "_fingerprint": manifest.sha256[:16],
             "_format_columns": None,
@@ -181,9 +214,16 @@ class Output:
         self.location.write("dataset_info.json", (json.dumps(info, indent=2) + "\n").encode())
         self.location.write("state.json", (json.dumps(state, indent=2) + "\n").encode())
         self.location.write(RUN_FACTS, (json.dumps({**facts, "inputs": self.inputs}, indent=1) + "\n").encode())
-        self.location.write(NAME, manifest.dump())
+        self.location.write(NAME, manifest.to_file().encode())
         self.finished = manifest
         return manifest
+
+
+def _total(ledgers: Iterable[Ledger]) -> Ledger:
+    total = Ledger()
+    for ledger in ledgers:
+        total.add(ledger)
+    return total
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -39,7 +39,14 @@ class ShardWriter:
     entry: ShardEntry
 
     def __init__(
-        self, location: Location, name: str, columns: dict[str, pa.DataType], metadata: Metadata, *, copy: int, shard: int
+        self,
+        location: Location,
+        name: str,
+        columns: dict[str, pa.DataType],
+        metadata: Metadata,
+        *,
+        copy: int,
+        shard: int,
     ) -> None:
         self._schema = shard_schema(columns, metadata, copy=copy, shard=shard)
         self._name, self._copy, self._shard = name, copy, shard
@@ -55,7 +62,8 @@ class ShardWriter:
         """Appends one record batch.
 
         Args:
-            columns: for each column of the schema a numpy array, (rows, L) or (rows,), of exactly the column's dtype; or an Arrow array.
+            columns: for each column of the schema a numpy array, (rows, L) or (rows,), of exactly the column's dtype,
+                or an Arrow array.
         """
         arrays = [_to_arrow(columns[field.name], field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -69,7 +77,9 @@ class ShardWriter:
         text = pa.array(texts, pa.large_binary()).view(pa.large_string())
         self.write({"doc_id": pa.array(ids, pa.string()), "text": text})
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if error is None:
             self._stream.close()
         self._manager.__exit__(kind, error, trace)
@@ -117,14 +127,20 @@ class TokenShard:
         try:
             data = location.map(entry.file)
         except FileNotFoundError as error:
-            raise DataError(f"{self.path}: named in the manifest, but missing; restore it or prepare the data again") from error
+            raise DataError(
+                f"{self.path}: named in the manifest, but missing; restore it or prepare the data again"
+            ) from error
         if len(data) != entry.bytes:
-            raise DataError(f"{self.path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; restore it or prepare the data again")
+            raise DataError(
+                f"{self.path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; restore it or prepare the data again"
+            )
         self._bytes = np.frombuffer(data, np.uint8)
         try:
             self._map_columns()
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:
-            raise DataError(f"{self.path}: not a readable Arrow stream ({error}); restore it or prepare the data again") from error
+            raise DataError(
+                f"{self.path}: not a readable Arrow stream ({error}); restore it or prepare the data again"
+            ) from error
 
     def _map_columns(self) -> None:
         buffer = pa.py_buffer(self._bytes)
@@ -151,7 +167,11 @@ class TokenShard:
                 view = _column(first, name)
                 offset = view.__array_interface__["data"][0] - buffer.address
                 self._full[name] = np.ndarray(
-                    (full, *view.shape), view.dtype, self._bytes, offset, (length, *view.strides)  # type: ignore[arg-type]
+                    (full, *view.shape),
+                    view.dtype,
+                    self._bytes,
+                    offset,
+                    (length, *view.strides),
                 )
         if rest:
             source.seek(last_start)
@@ -207,5 +227,7 @@ def _column(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
     if array.null_count:
         raise ValueError(f"column {name} has missing values")
     if pa.types.is_fixed_size_list(array.type):
-        return array.flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, array.type.list_size)
-    return array.to_numpy(zero_copy_only=True)
+        rows: NDArray[Any] = array.flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, array.type.list_size)
+        return rows
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=True)
+    return values

@@ -25,8 +25,8 @@ class OpenShard(Protocol):
         """
         ...
 
-    def results(self, ledger: Ledger) -> list[ShardResult]:
-        """What was written, once closed; `ledger` is that of the packed rows."""
+    def results(self, ledger: Ledger, read: Ledger | None) -> list[ShardResult]:
+        """What was written, once closed; `ledger` is that of the packed rows, `read` that of their documents."""
         ...
 
 

@@ -1,0 +1,109 @@
+"""Raw text to masked rows in one go: what `shard`, `pack` and `mask` make one after another, with the same bytes.
+
+Text shards that nobody asked to keep never touch the disk, and rows are masked as they are packed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from clozeline.errors import ConfigError
+from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
+from clozeline.packing.engines import ENGINES
+from clozeline.packing.pack import PackedRows, PackJob, PackOptions, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.tokenizer import load_tokenizer
+from clozeline.run.stage import RunOptions, StageResult, run_stage
+from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
+from clozeline.store.dataset import Data
+from clozeline.store.documents import TextShard
+from clozeline.store.location import WORK, Location
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from clozeline.store.documents import DocumentSource
+    from clozeline.store.manifest import Manifest
+    from clozeline.store.output import Output
+    from clozeline.store.sinks import RowSink
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrepareResult:
+    """The data sets that were made; None for those not asked for."""
+
+    text: StageResult | None
+    packed: StageResult
+    masked: StageResult | None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def prepare(
+    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    dest: str | os.PathLike[str],
+    tokenizer: str | os.PathLike[str],
+    shard_options: ShardOptions | None = None,
+    pack_options: PackOptions | None = None,
+    mask_options: MaskOptions | None = None,
+    run: RunOptions | None = None,
+    *,
+    static: bool = True,
+    keep_text: bool = False,
+    engine: str = "auto",
+) -> PrepareResult:
+    """Raw text to `dest/packed`, `dest/masked` (when `static`) and `dest/text` (when `keep_text`).
+
+    Args and errors: those of `shard`, `pack` and `mask`.
+    """
+    shard_options, pack_options = shard_options or ShardOptions(), pack_options or PackOptions()
+    mask_options, run = mask_options or MaskOptions(), run or RunOptions()
+    if engine not in ENGINES:
+        raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    loaded = load_tokenizer(tokenizer)
+    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    refuse_nested(paths, dest)
+    place = Location(dest)
+    packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"
+
+    corpus = plan_corpus(paths, shard_options, run)
+    metadata = packed_metadata(corpus.metadata, loaded, pack_options)
+    text_result: StageResult | None = None
+    text: Manifest | None = None
+    before = None
+    readers: list[DocumentSource]
+    if keep_text:
+        text_result = shard(paths, text_place.path, shard_options, run)
+        text = Data(text_place.path, "sharding").manifest
+        readers = [TextShard(location=text_place, entry=entry) for entry in text.shards]
+        inputs = {"text": text.sha256}
+    else:
+        work = packed_place / WORK
+        readers = corpus.sources(work)
+        before = corpus.passes(work)
+        inputs = corpus.inputs
+
+    sinks: list[RowSink] = [PackedRows(location=packed_place, metadata=metadata, count=corpus.count)]
+    packed = packed_output(packed_place, metadata, loaded, corpus.count, inputs, text)
+    outputs: list[Output] = [packed]
+    if static:
+        masked_meta = masked_metadata(metadata, mask_options)
+        sink = MaskedRows(
+            location=masked_place,
+            metadata=masked_meta,
+            rule=mask_options.rule,
+            copies=mask_options.copies,
+            packed_shards=corpus.count,
+        )
+        sinks.append(sink)
+        outputs.append(masked_output(masked_place, masked_meta, sink, packed.files, inputs, packed.account))
+    jobs = [
+        PackJob(source=reader, metadata=metadata, tokenizer_path=str(tokenizer), engine=engine, sinks=tuple(sinks))
+        for reader in readers
+    ]
+    results = run_stage(
+        "run", outputs, jobs, run, before=before, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
+    )
+    return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)
