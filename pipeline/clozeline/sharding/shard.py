@@ -134,6 +134,8 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     config = asdict(options)
     config["num_shards"] = count
     del config["shard_bytes"]  # only its consequence matters
+    if not options.select.shuffle and not options.select.held_out:
+        del config["select"]["seed"]  # nothing is drawn
     listing = [[f.name, f.format, f.compression, f.bytes, f.rows] for f in files]
     metadata = Metadata(stage=STAGE, config=config, upstream=digest(listing))
     ranges = tuple(plan_ranges(files, count, options.read))

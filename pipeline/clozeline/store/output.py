@@ -124,13 +124,15 @@ class Output:
         return inputs if isinstance(inputs, dict) else None
 
     def _compare(self, metadata: dict[str, Any], inputs: dict[str, Any] | None) -> None:
-        there = _flat({"metadata": metadata, "input": inputs if inputs is not None else self.inputs})
-        now = _flat(json.loads(json.dumps({"metadata": self.metadata.to_json(), "input": self.inputs})))
+        there = _flat({"metadata": metadata, "input": self.inputs if inputs is None else inputs})
+        now = _flat({"metadata": self.metadata.to_json(), "input": self.inputs})
         differing = [
-            f"{key.removeprefix('metadata.')}: {there.get(key, 'nothing')} there, {now.get(key, 'nothing')} now"
+            f"{key.removeprefix('metadata.')}: {there.get(key)} there, {now.get(key)} now"
             for key in sorted({*there, *now})
-            if there.get(key, "nothing") != now.get(key, "nothing")
+            if there.get(key) != now.get(key) and key != "metadata.upstream"
         ]
+        if not differing and there["metadata.upstream"] != now["metadata.upstream"]:
+            differing = ["the input files (their names or their bytes)"]
         if differing:
             more = f"\n  and {len(differing) - 8} more" if len(differing) > 8 else ""
             raise DestinationError(
@@ -227,9 +229,11 @@ def _total(ledgers: Iterable[Ledger]) -> Ledger:
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as one, with dotted keys; everything else is a leaf."""
+    """Nested JSON as one dict with dotted keys. A stage in a lineage goes by its name; other lists are leaves."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, dict) and "stage" in item for item in value):
+        value = {item["stage"]: item for item in value}
     if not isinstance(value, dict):
-        return {prefix: value}
+        return {prefix: list(value) if isinstance(value, tuple) else value}
     result = {}
     for key, item in value.items():
         result.update(_flat(item, f"{prefix}.{key}" if prefix else str(key)))

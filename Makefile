@@ -1,0 +1,48 @@
+# make demo   prepare sample_data and evaluate its model
+# make test   everything that is checked
+VENV := .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+DEMO := work/demo
+
+.PHONY: demo test format lint types imports spelling tests clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/clozeline run sample_data/corpus $(DEMO) --config sample_data/demo.toml --force
+	$(BIN)/clozeline verify $(DEMO)/masked
+	$(BIN)/clozeline show $(DEMO)/masked --rows 1
+	$(BIN)/clozeline evaluate $(DEMO)/masked --model sample_data/model
+
+test: lint types imports spelling tests
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy --config-file setup.cfg
+
+imports: $(READY)
+	$(BIN)/lint-imports --config setup.cfg
+
+spelling: $(READY)
+	$(BIN)/codespell
+
+tests: $(READY)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+clean:
+	rm -rf $(VENV) work build .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,55 @@
+"""Prepares text corpora for masked-language-model pretraining.
+
+    import clozeline
+
+    clozeline.prepare("corpus.txt", "work", "path/to/tokenizer")
+    stream = clozeline.TokenStream("work/packed", batch_size=32, transform=clozeline.Masking(seed=1))
+
+Public names are loaded when they are first used: importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PLACES = {
+    "ConfigError": "errors",
+    "ClozelineError": "errors",
+    "DataError": "errors",
+    "DestinationError": "errors",
+    "InputError": "errors",
+    "Interrupted": "errors",
+    "JobError": "errors",
+    "LedgerError": "errors",
+    "TokenizerError": "errors",
+    "MaskRule": "mask_function",
+    "Masking": "masking.transform",
+    "MaskOptions": "masking.mask",
+    "mask": "masking.mask",
+    "PackOptions": "packing.pack",
+    "pack": "packing.pack",
+    "prepare": "preparation",
+    "PrepareResult": "preparation",
+    "Progress": "run.stage",
+    "RunOptions": "run.stage",
+    "StageResult": "run.stage",
+    "ReadOptions": "sharding.options",
+    "SelectOptions": "sharding.options",
+    "ShardOptions": "sharding.shard",
+    "shard": "sharding.shard",
+}
+
+__all__ = sorted(_PLACES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'clozeline' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"clozeline.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

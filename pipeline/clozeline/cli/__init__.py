@@ -1,0 +1,1 @@
+"""The command line: click only, one file a command; calls the library."""

@@ -1,0 +1,288 @@
+"""Options that several commands share, and the configuration file."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from clozeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clozeline.masking.mask import MaskOptions
+    from clozeline.packing.pack import PackOptions
+    from clozeline.run.stage import RunOptions
+    from clozeline.sharding.shard import ShardOptions
+
+    Command = TypeVar("Command", bound=Callable[..., Any])
+
+_RUN_SECTIONS = ("shard", "pack", "mask", "run")  # what `run` takes its values from; the last one wins
+
+
+def _all_of(*decorators: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+# Configuration file
+
+
+def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
+    if value is None:
+        return
+    try:
+        config = tomllib.loads(value.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{value}: cannot be read as TOML ({error})") from error
+    ctx.default_map = _defaults(value, config, ctx.info_name or "")
+
+
+def _defaults(path: Path, config: dict[str, Any], command: str) -> dict[str, Any]:
+    """The values that a configuration holds for a command; every section and key is checked."""
+    from clozeline.cli.main import COMMANDS
+
+    defaults: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    sections = _RUN_SECTIONS if command == "run" else (command,)
+    known = {name: _option_names(name) for name in COMMANDS}
+    for section, values in config.items():
+        if section not in known:
+            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in known)}")
+        if not isinstance(values, dict):
+            raise ConfigError(f"{path}: {section!r} stands outside a section; write it under [{command}]")
+        for key in values:
+            if key.replace("-", "_") not in known[section]:
+                options = ", ".join(sorted(known[section]))
+                raise ConfigError(f"{path}: unknown key {key!r} in [{section}]; there are {options}")
+    for section in sections:
+        for key, value in config.get(section, {}).items():
+            name = key.replace("-", "_")
+            if name not in known[command]:
+                continue
+            if section != "run" and defaults.get(name, value) != value:
+                raise ConfigError(
+                    f"{path}: {key} is {defaults[name]!r} in [{origin[name]}] and {value!r} in [{section}]; "
+                    "`run` has one for both: set it in [run]"
+                )
+            defaults[name], origin[name] = value, section
+    return defaults
+
+
+def _option_names(command: str) -> set[str]:
+    params = importlib.import_module(f"clozeline.cli.{command}").command.params
+    return {p.name for p in params if isinstance(p, click.Option) and p.name not in ("config", None)}
+
+
+config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    callback=_read_config,
+    is_eager=True,
+    expose_value=False,
+    help="TOML file with a section for each command ([mask] seed = 7). A flag beats the environment (CLOZELINE_MASK_SEED), "
+    "which beats the file.",
+)
+
+# Output
+
+output_options = _all_of(
+    click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout instead of text."),
+    click.option("-q", "--quiet", is_flag=True, help="No progress, no warnings."),
+    click.option("-v", "--verbose", is_flag=True, help="Tell of each finished shard."),
+    config_option,
+)
+
+# How work is run
+
+workers_option = click.option(
+    "-j", "--workers", type=click.IntRange(min=1), help="Worker processes.  [default: usable cores]"
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["auto", "fast", "tokenizers"]),
+    default="auto",
+    show_default=True,
+    help="Tokenizer engine; the same ids from each.",
+)
+run_options = _all_of(
+    workers_option,
+    click.option(
+        "--executor",
+        type=click.Choice(["processes", "serial"]),
+        default="processes",
+        show_default=True,
+        help="Where the work is done; never changes a byte.",
+    ),
+    click.option("--resume", is_flag=True, help="Finish what an earlier run of the same work has left in DEST."),
+    click.option("--force", is_flag=True, help="Replace what is in DEST."),
+)
+
+
+def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> RunOptions:
+    from clozeline.cli.report import progress, warn
+    from clozeline.run.stage import RunOptions
+
+    return RunOptions(
+        workers=values["workers"],
+        executor=values["executor"],
+        resume=values["resume"],
+        force=values["force"],
+        on_progress=None if quiet else progress(verbose=verbose),
+        on_warning=None if quiet else warn,
+    )
+
+
+# shard
+
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**64 - 1),
+    default=0,
+    show_default=True,
+    help="Of everything drawn at random; recorded.",
+)
+shard_options = _all_of(
+    click.option(
+        "--documents",
+        multiple=True,
+        default=("lines",),
+        show_default=True,
+        metavar="lines|blank-lines|files[:GLOB]",
+        help="How .txt files hold documents: one a line, separated by blank lines, or one a file. With :GLOB for the files whose "
+        "name matches; may be given several times, the last that fits decides.",
+    ),
+    click.option("--text-field", default="text", show_default=True, help="Key or column of the text in other formats."),
+    click.option(
+        "--errors",
+        type=click.Choice(["strict", "skip", "replace"]),
+        default="strict",
+        show_default=True,
+        help="Records that are no valid text: stop, drop and count, or put U+FFFD for invalid bytes and count.",
+    ),
+    click.option(
+        "--max-document-bytes",
+        type=click.IntRange(min=1024),
+        default=64 * 2**20,
+        show_default=True,
+        help="Longer documents are cut at white space.",
+    ),
+    click.option("--num-shards", type=click.IntRange(1, 99_999), help="How many shards.  [default: by --shard-bytes]"),
+    click.option(
+        "--shard-bytes",
+        type=click.IntRange(min=1024),
+        default=64 * 2**20,
+        show_default=True,
+        help="Input bytes in a shard, about; small inputs make up to 8 shards.",
+    ),
+    click.option("--shuffle", is_flag=True, help="Shuffle all documents globally, by the seed."),
+    click.option(
+        "--held-out",
+        type=click.FloatRange(0, 1, max_open=True),
+        default=0.0,
+        show_default=True,
+        help="Share of documents to hold out, by a hash of their text.",
+    ),
+    click.option(
+        "--split",
+        type=click.Choice(["train", "held-out"]),
+        default="train",
+        show_default=True,
+        help="Which side of the hold-out to write.",
+    ),
+    click.option("--deduplicate", is_flag=True, help="Keep the first of documents with equal text."),
+)
+
+
+def build_shard_options(values: dict[str, Any]) -> ShardOptions:
+    from clozeline.sharding.options import ReadOptions, SelectOptions
+    from clozeline.sharding.shard import ShardOptions
+
+    return ShardOptions(
+        num_shards=values["num_shards"],
+        shard_bytes=values["shard_bytes"],
+        read=ReadOptions(
+            documents=tuple(values["documents"]),
+            text_field=values["text_field"],
+            errors=values["errors"],
+            max_document_bytes=values["max_document_bytes"],
+        ),
+        select=SelectOptions(
+            seed=values["seed"],
+            shuffle=values["shuffle"],
+            held_out=values["held_out"],
+            split=values["split"],
+            deduplicate=values["deduplicate"],
+        ),
+    )
+
+
+# pack
+
+pack_options = _all_of(
+    click.option("--tokenizer", required=True, help="Folder with tokenizer.json, that file, or a name on the hub."),
+    click.option(
+        "--max-length",
+        type=click.IntRange(8, 8192),
+        default=512,
+        show_default=True,
+        help="Positions per row, special tokens included.",
+    ),
+)
+
+
+def build_pack_options(values: dict[str, Any]) -> PackOptions:
+    from clozeline.packing.pack import PackOptions
+
+    return PackOptions(max_length=values["max_length"])
+
+
+# mask
+
+_probability = click.FloatRange(0, 1)
+rule_options = _all_of(
+    click.option(
+        "--selection",
+        type=click.Choice(["bernoulli", "exact"]),
+        default="bernoulli",
+        show_default=True,
+        help="Each token on its own, or the same number in rows of the same length.",
+    ),
+    click.option("--mask-prob", type=_probability, default=0.15, show_default=True, help="Share of tokens selected."),
+    click.option(
+        "--mask-token-prob",
+        type=_probability,
+        default=0.8,
+        show_default=True,
+        help="Of these, share set to the mask token.",
+    ),
+    click.option(
+        "--random-token-prob",
+        type=_probability,
+        default=0.1,
+        show_default=True,
+        help="Of these, share set to a random token.",
+    ),
+)
+mask_options = _all_of(
+    rule_options,
+    click.option(
+        "--copies", type=click.IntRange(1, 1000), default=1, show_default=True, help="Maskings of the whole data set."
+    ),
+)
+
+
+def build_mask_options(values: dict[str, Any]) -> MaskOptions:
+    from clozeline.mask_function import MaskRule
+    from clozeline.masking.mask import MaskOptions
+
+    rule = MaskRule(**{key: values[key] for key in ("selection", "mask_prob", "mask_token_prob", "random_token_prob")})
+    return MaskOptions(seed=values["seed"], copies=values["copies"], rule=rule)

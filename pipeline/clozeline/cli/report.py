@@ -1,0 +1,89 @@
+"""What commands print: results on stdout, progress and warnings on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from clozeline.run.stage import Progress, StageResult
+
+
+def warn(message: str) -> None:
+    click.echo(f"clozeline: warning: {message}", err=True)
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def progress(*, verbose: bool) -> Callable[[Progress], None] | None:
+    """A bar on a terminal; lines when asked; nothing otherwise."""
+    if not sys.stderr.isatty():
+        if not verbose:
+            return None
+
+        def line(p: Progress) -> None:
+            click.echo(
+                f"clozeline {p.stage}: {p.done} of {p.total} jobs, {p.shards} shards, {p.bytes:,} bytes", err=True
+            )
+
+        return line
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("jobs"),
+        TextColumn("{task.fields[written]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    state: dict[str, Any] = {}
+
+    def update(p: Progress) -> None:
+        if p.stage not in state:
+            bar.start()
+            state[p.stage] = bar.add_task(p.stage, total=p.total, written="")
+        bar.update(state[p.stage], completed=p.done, written=f"{p.bytes / 1e6:,.0f} MB")
+        if p.done == p.total:
+            bar.stop()
+
+    return update
+
+
+def describe(result: StageResult) -> str:
+    """A stage's result and its ledger, for people."""
+    kind = {"sharding": "text", "packing": "packed", "masking": "masked"}[result.stage]
+    unit = "documents" if result.stage == "sharding" else "rows"
+    seed = f", seed {result.seed}" if result.seed is not None else ""
+    lines = [f"{result.path}: {kind}, {result.shards} shards, {result.rows:,} {unit}, {result.bytes:,} bytes{seed}"]
+    if result.nothing_to_do:
+        lines[0] += " (finished before, nothing to do)"
+    for name in ("documents", "tokens"):
+        account = result.ledger[name]
+        if account["in"] or account["out"]:
+            parts = [f"{account['in']:,} in"]
+            parts += [f"+ {n:,} {reason.replace('_', ' ')}" for reason, n in account["added"].items()]
+            parts += [f"- {n:,} {reason.replace('_', ' ')}" for reason, n in account["dropped"].items()]
+            lines.append(f"  {name}: {' '.join(parts)} = {account['out']:,} out")
+    counts = {k: n for k, n in result.ledger["counts"].items() if n}
+    if counts:
+        lines.append("  " + ", ".join(f"{reason.replace('_', ' ')} {n:,}" for reason, n in counts.items()))
+    return "\n".join(lines)
+
+
+def print_stage(result: StageResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json(result.to_json())
+    else:
+        click.echo(describe(result))

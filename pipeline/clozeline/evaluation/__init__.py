@@ -1,0 +1,1 @@
+"""Batches and a model to a masked-token loss."""

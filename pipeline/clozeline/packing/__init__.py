@@ -1,0 +1,1 @@
+"""Stage `pack`: text shards to rows of token ids, unmasked."""

@@ -1,0 +1,1 @@
+"""Jobs over executors: planning, resuming, progress."""

@@ -1,0 +1,1 @@
+"""Stage `shard`: raw text to text shards."""

@@ -1,0 +1,1 @@
+"""What is on disk: manifest, ledger, shard files, publication."""

@@ -1,0 +1,1 @@
+"""Data sets checked against their own account."""

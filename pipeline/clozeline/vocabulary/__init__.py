@@ -1,0 +1,1 @@
+"""Stage `vocab`: text shards to a tokenizer."""
