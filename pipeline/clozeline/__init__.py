@@ -40,6 +40,9 @@ _PLACES = {
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
+    "Check": "verification.findings",
+    "VerifyResult": "verification.findings",
+    "verify": "verification.verify",
 }
 
 __all__ = sorted(_PLACES)

@@ -64,6 +64,10 @@ class MaskRule:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> MaskRule:
+        return cls(**data)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MaskVocabulary:

@@ -11,13 +11,12 @@ import numpy as np
 
 from clozeline.errors import ConfigError
 from clozeline.mask_function import VERSION, MaskRule, apply_mask
-from clozeline.masking.transform import mask_vocabulary
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.seeds import row_words
 from clozeline.store.dataset import Data
 from clozeline.store.ledger import Account, Ledger
 from clozeline.store.location import Location
-from clozeline.store.manifest import TokenizerFacts
+from clozeline.store.masks import mask_vocabulary
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import label_dtype, masked_columns
 from clozeline.store.shards import ShardWriter, TokenShard, shard_name
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from clozeline.store.manifest import Metadata, ShardEntry
+    from clozeline.store.manifest import Metadata, ShardEntry, TokenizerFacts
 
 STAGE = "masking"
 

@@ -6,27 +6,19 @@ Shapes: B rows of L positions.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from clozeline.errors import ConfigError, DataError
-from clozeline.mask_function import VERSION, MaskRule, MaskVocabulary, apply_mask
+from clozeline.mask_function import VERSION, MaskRule, apply_mask
 from clozeline.seeds import row_words
+from clozeline.store.masks import mask_vocabulary
 from clozeline.store.schema import label_dtype
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from clozeline.store.manifest import Metadata, TokenizerFacts
-
-
-@lru_cache(maxsize=8)
-def mask_vocabulary(facts: TokenizerFacts) -> MaskVocabulary:
-    """What the mask function must know of a data set's tokenizer."""
-    ordinary = np.concatenate([np.arange(a, b + 1, dtype=np.int64) for a, b in facts.ordinary_ranges])
-    return MaskVocabulary(mask_id=facts.mask_id, special_ids=facts.special_ids, ordinary_ids=ordinary)
+    from clozeline.store.manifest import Metadata
 
 
 @dataclass(frozen=True, kw_only=True)
