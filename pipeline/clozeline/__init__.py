@@ -29,6 +29,8 @@ _PLACES = {
     "Masking": "masking.transform",
     "MaskOptions": "masking.mask",
     "mask": "masking.mask",
+    "TokenCounts": "store.masks",
+    "token_counts": "masking.counts",
     "PackOptions": "packing.pack",
     "pack": "packing.pack",
     "prepare": "preparation",

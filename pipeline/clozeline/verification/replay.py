@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clozeline.mask_function import IGNORE, apply_mask
-from clozeline.seeds import row_words
+from clozeline.mask_function import IGNORE, mask_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,12 +71,21 @@ def check_replay(
     """The masks on disk are, bit for bit, those that the seed gives for the rows that unmasking gives.
 
     Args:
-        columns: input_ids and labels, (R, L) each.
+        columns: input_ids and labels, (R, L) each, and word_starts where there are any.
     """
     ids, labels = columns["input_ids"], columns["labels"]
     rows = np.arange(first_row, first_row + len(ids))
-    words = row_words(seed, copy, np.full(len(ids), shard), rows, ids.shape[1])
-    masked = apply_mask(unmask(ids, labels), words, rule, vocabulary, label_dtype=labels.dtype)
+    masked = mask_rows(
+        unmask(ids, labels),
+        rule,
+        vocabulary,
+        seed=seed,
+        copy=copy,
+        shards=np.full(len(ids), shard),
+        rows=rows,
+        label_dtype=labels.dtype,
+        word_starts=columns.get("word_starts"),
+    )
     differs = (masked.ids != ids) | (masked.labels != labels)
     if differs.any():
         row, position = np.argwhere(differs)[0].tolist()

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clozeline.errors import DataError
-from clozeline.mask_function import VERSION
 from clozeline.run.stage import Progress, RunOptions
 from clozeline.store.dataset import Data
-from clozeline.store.masks import mask_rule, mask_vocabulary
+from clozeline.store.masks import TokenCounts, mask_rule, mask_vocabulary, stored_counts
 from clozeline.store.shards import TokenShard
 from clozeline.verification.files import check_digest, check_ledger, check_metadata, check_rows, check_text
 from clozeline.verification.findings import Findings, VerifyResult
@@ -33,6 +32,7 @@ class VerifyJob:
     Attributes:
         against, against_entry: the packed shard that it was masked from, where that is at hand.
         digests: recompute sha256.
+        counts: of tokens, where replacements were drawn by them.
     """
 
     location: Location
@@ -41,6 +41,7 @@ class VerifyJob:
     against: Location | None = None
     against_entry: ShardEntry | None = None
     digests: bool = True
+    counts: TokenCounts | None = None
 
     def __call__(self) -> Findings:
         findings = Findings()
@@ -83,20 +84,23 @@ class VerifyJob:
         facts, seed = metadata.tokenizer, metadata.seed
         assert facts is not None
         assert seed is not None
-        ids, labels, vocabulary = columns["input_ids"], columns["labels"], mask_vocabulary(facts)
+        ids, labels, vocabulary = (
+            columns["input_ids"],
+            columns["labels"],
+            mask_vocabulary(facts, mask_rule(metadata), self.counts),
+        )
         check_labels(where, row, ids, labels, vocabulary, findings)
-        if metadata.mask_function == VERSION:
-            check_replay(
-                where,
-                columns,
-                mask_rule(metadata),
-                vocabulary,
-                seed=seed,
-                copy=entry.copy,
-                shard=entry.shard,
-                first_row=row,
-                findings=findings,
-            )
+        check_replay(
+            where,
+            columns,
+            mask_rule(metadata),
+            vocabulary,
+            seed=seed,
+            copy=entry.copy,
+            shard=entry.shard,
+            first_row=row,
+            findings=findings,
+        )
         if packed is not None:
             rows = np.arange(row, row + len(ids))
             if rows[-1] >= packed.entry.rows:
@@ -130,19 +134,20 @@ def verify(
         The verdict; a data set that is wrong is no error.
 
     Raises:
-        DataError: `path` or `against` is no finished data set, or `against` is not where `path` comes from.
+        DataError: `path` or `against` is no finished data set, `against` is not where `path` comes from, or the masks are of
+            a version that is not known here.
     """
     run = run or RunOptions()
     data = Data(path)
     manifest, metadata = data.manifest, data.metadata
     findings = Findings()
-    packed = None
+    packed = counts = None
     if against is not None:
         packed = Data(against, "packing")
         if metadata.stage != "masking" or packed.metadata.fingerprint != metadata.upstream:
             raise DataError(f"{path}: was not made from {against}; give the packed data set that it was masked from")
-    if metadata.stage == "masking" and metadata.mask_function != VERSION:
-        findings.add("replay", f"{path}: masked by version {metadata.mask_function} of the mask function, unknown here")
+    if metadata.stage == "masking":
+        counts = stored_counts(data) if mask_rule(metadata).replacement == "frequency" else None
     for name, sha256 in manifest.files.items():
         if digests:
             check_digest(data.location, name, sha256, findings)
@@ -155,6 +160,7 @@ def verify(
             against=packed.location if packed else None,
             against_entry=packed.manifest.shards[entry.shard] if packed else None,
             digests=digests,
+            counts=counts,
         )
         for entry in manifest.shards
     ]
