@@ -6,7 +6,7 @@ relative error below 1e-9 wherever a test's verdict could depend on it (checked 
 
 from __future__ import annotations
 
-from math import erfc, exp, inf, lgamma, log, log1p, sqrt
+from math import exp, lgamma, log, log1p
 
 _TINY = 1e-300
 _STEPS = 100_000
@@ -123,16 +123,6 @@ def gamma_p(value: float, mean: float, variance: float) -> float:
     return min(1.0, 2.0 * min(gamma_above(shape, value / scale), gamma_below(shape, value / scale)))
 
 
-def normal_p(deviation: float) -> float:
-    """Two-sided p-value of a deviation in standard errors."""
-    return erfc(abs(deviation) / sqrt(2.0))
-
-
 def bernstein_p(difference: float, variance: float, most: float) -> float:
     """Upper bound of a two-sided p-value for a sum of independent terms with this total variance, none off by more than `most`."""
     return min(1.0, 2.0 * exp(-(difference * difference) / (2.0 * (variance + most * abs(difference) / 3.0) or _TINY)))
-
-
-def log2_choose(n: int, k: int) -> float:
-    """log2 of the number of ways to choose k of n."""
-    return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2.0) if 0 <= k <= n else -inf

@@ -94,19 +94,20 @@ def check_counts(
                 len(over),
             )
     elif rule.selection == "exact":
-        wanted = np.array([rule.budget(n) for n in found.maskable.tolist()], np.int64)
+        wanted = np.array([rule.budget(n) for n in marks.maskable.tolist()], np.int64)
         longest = np.ones(len(labels), np.int64)
-        np.maximum.at(longest, found.rows, found.tokens)
+        if found is not None:
+            np.maximum.at(longest, found.rows, found.tokens)
         off = np.flatnonzero(np.abs(tokens - wanted) >= longest + slack)
         if len(off):
             row = off[0]
             findings.add(
                 "row_counts",
                 f"{where}, row {first_row + row}: {tokens[row]} tokens are selected, {wanted[row]} of "
-                f"{found.maskable[row]} expected",
+                f"{marks.maskable[row]} expected",
                 len(off),
             )
-    if rule.unit == "token":
+    if found is None:
         return
     inside = np.bincount(found.unit, labels.reshape(-1)[found.positions] != IGNORE, minlength=len(found.first))
     torn = np.flatnonzero((inside > 0) & (inside < found.tokens))

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from clozeline.verification.distributions import log2_choose
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,10 +24,12 @@ _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 
 
-@lru_cache(maxsize=64)
-def _information(units: int) -> NDArray[np.float64]:
-    """log2 C(units, k) for k = 0..units."""
-    return np.array([log2_choose(units, k) for k in range(units + 1)])
+@lru_cache(maxsize=4)
+def _information(most: int) -> NDArray[np.float64]:
+    """log2 C(n, k) for n and k from 0 to `most`."""
+    logs = np.concatenate(([0.0], np.cumsum(np.log2(np.arange(1, most + 1)))))
+    n, k = np.arange(most + 1)[:, None], np.arange(most + 1)
+    return np.asarray(np.where(k <= n, logs[n] - logs[k] - logs[np.maximum(n - k, 0)], -1.0))
 
 
 @dataclass(slots=True)
@@ -46,6 +46,8 @@ class Sketch:
     hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     places: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 4), np.int64))
     looked_at: int = 0
+    _waiting: list[tuple[NDArray[np.uint64], NDArray[np.int64]]] = field(default_factory=list)
+    _waiting_count: int = 0
 
     def see(self, selected: NDArray[np.bool_], units: NDArray[np.bool_], copy: int, shard: int, first_row: int) -> None:
         """Takes the patterns of consecutive rows.
@@ -53,17 +55,13 @@ class Sketch:
         Args:
             selected, units: bool (R, T), True at the first position of each selected unit, and of each unit.
         """
-        rows, length = selected.shape
+        length = selected.shape[1]
         # Windows for many patterns a row where they say enough; whole rows for units that are long, or rows that are short.
         step = WINDOW if length >= 2 * WINDOW and int(units.sum()) >= 0.6 * units.size else length
         for window, start in enumerate(range(0, length - step + 1, step)):
             part, base = selected[:, start : start + step], units[:, start : start + step]
-            counts, chosen = base.sum(axis=1), part.sum(axis=1)
-            says = np.empty(rows)
-            for n in np.unique(counts).tolist():
-                here = counts == n
-                says[here] = _information(n)[chosen[here]]
-            told = np.flatnonzero(says >= self.needed)
+            counts, chosen = base.sum(axis=1, dtype=np.int32), part.sum(axis=1, dtype=np.int32)
+            told = np.flatnonzero(_information(step)[counts, chosen] >= self.needed)
             self.looked_at += len(told)
             if not len(told):
                 continue
@@ -73,19 +71,28 @@ class Sketch:
                 told, hashes = told[low], hashes[low]
             places = np.empty((len(told), 4), np.int64)
             places[:, 0], places[:, 1], places[:, 2], places[:, 3] = copy, shard, first_row + told, window
-            self._keep(hashes, places)
+            self._waiting.append((hashes, places))
+            self._waiting_count += len(hashes)
+            if self._waiting_count >= KEPT:
+                self.settle()
 
     def update(self, other: Sketch) -> None:
         self.looked_at += other.looked_at
-        self._keep(other.hashes, other.places)
+        other.settle()
+        self._waiting.append((other.hashes, other.places))
+        self.settle()
 
-    def _keep(self, hashes: NDArray[np.uint64], places: NDArray[np.int64]) -> None:
-        hashes, places = np.concatenate([self.hashes, hashes]), np.concatenate([self.places, places])
+    def settle(self) -> None:
+        """Sorts in what has been seen since, and keeps the smallest."""
+        hashes = np.concatenate([self.hashes, *(hashes for hashes, _ in self._waiting)])
+        places = np.concatenate([self.places, *(places for _, places in self._waiting)])
+        self._waiting, self._waiting_count = [], 0
         order = np.lexsort((places[:, 2], places[:, 1], places[:, 0], hashes))[:KEPT]
         self.hashes, self.places = hashes[order], places[order]
 
     def repeated(self) -> tuple[int, list[tuple[list[int], list[int]]]]:
         """How many patterns have been there before, and the places of a few such pairs."""
+        self.settle()
         same = np.flatnonzero(self.hashes[1:] == self.hashes[:-1])
         pairs = [(self.places[i].tolist(), self.places[i + 1].tolist()) for i in same[:5]]
         return len(same), pairs

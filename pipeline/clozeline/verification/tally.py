@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clozeline.mask_function import MaskRule, MaskVocabulary
+    from clozeline.mask_function.units import Units
 
 EDGE = 16  # units at each end of a row
 ID_BINS = 64
@@ -36,18 +37,18 @@ class Pairs:
     hits: int = 0
     expected: float = 0.0
 
-    def see(self, first: NDArray[np.bool_], second: NDArray[np.bool_], chance: NDArray[np.float64]) -> None:
-        """Adds rows: where a unit is selected in `first`, is it in `second`?
+    def see(self, at: NDArray[np.intp], other: Marks, shift: int = 0) -> None:
+        """Adds selected units: is the one at the same place of `other`, or `shift` places on, selected too?
 
         Args:
-            first: bool (R, T), selected.
-            second: bool (R, T), selected.
-            chance: float (R, T) or (R, 1): pi of the unit of `second` there, 0 where none stands.
+            at: flat positions of the selected units.
         """
-        trials = first & (chance > 0)
-        self.trials += int(trials.sum())
-        self.hits += int((trials & second).sum())
-        self.expected += float((trials * chance).sum())
+        places = at + shift
+        places = places[other.units.reshape(-1)[places]]
+        self.trials += len(places)
+        self.hits += int(np.count_nonzero(other.selected.reshape(-1)[places]))
+        per_row = np.bincount(places // other.units.shape[1], minlength=len(other.chance))
+        self.expected += float(per_row @ other.chance)
 
     def update(self, other: Pairs) -> None:
         self.trials += other.trials
@@ -60,11 +61,14 @@ class Marks:
 
     Attributes:
         units, selected: bool (R, T), at first positions.
+        first, at: flat positions of the units and of the selected ones.
+        per_row, chosen: int64 (R,), how many of each.
         chance: float64 (R,), pi of each row's units.
-        own_share: take the share of the row's units that is selected for pi, where the scheme's own is not known.
+        maskable: int64 (R,), positions of each row that may be selected.
+        found: the units themselves; None where they are tokens.
     """
 
-    __slots__ = ("chance", "found", "selected", "units")
+    __slots__ = ("at", "chance", "chosen", "first", "found", "maskable", "per_row", "selected", "units")
 
     def __init__(
         self,
@@ -77,22 +81,28 @@ class Marks:
         *,
         own_share: bool,
     ) -> None:
-        self.found = found = find_units(original, rule, vocabulary, word_starts=word_starts, span_words=span_words)
-        self.units = np.zeros(original.shape, bool)
-        self.units.reshape(-1)[found.first] = True
+        rows, length = original.shape
+        if rule.unit == "token":
+            self.found = None
+            self.units = vocabulary.maskable[original]
+            self.first = np.flatnonzero(self.units)
+        else:
+            self.found = find_units(original, rule, vocabulary, word_starts=word_starts, span_words=span_words)
+            self.first = self.found.first
+            self.units = np.zeros(original.shape, bool)
+            self.units.reshape(-1)[self.first] = True
         self.selected = self.units & (labels != IGNORE)
+        self.at = np.flatnonzero(self.selected)
+        limits = np.arange(rows + 1) * length
+        self.per_row = np.diff(np.searchsorted(self.first, limits))
+        self.chosen = np.diff(np.searchsorted(self.at, limits))
+        self.maskable = self.per_row if self.found is None else self.found.maskable
         if own_share or (rule.unit != "token" and rule.max_predictions is not None):
             # What a cap leaves of words depends on their lengths: the row's own share stands for its expectation.
-            self.chance = self.selected.sum(axis=1) / np.maximum(self.units.sum(axis=1), 1)
+            self.chance = self.chosen / np.maximum(self.per_row, 1)
         else:
-            rates = {n: rule.expected(n) / n if n else 0.0 for n in np.unique(found.maskable).tolist()}
-            self.chance = np.array([rates[n] for n in found.maskable.tolist()])
-
-    @property
-    def chances(self) -> NDArray[np.float64]:
-        """float64 (R, T): pi where a unit stands."""
-        chances: NDArray[np.float64] = self.units * self.chance[:, None]
-        return chances
+            rates = {n: rule.expected(n) / n if n else 0.0 for n in np.unique(self.maskable).tolist()}
+            self.chance = np.array([rates[n] for n in self.maskable.tolist()])
 
 
 @dataclass(slots=True)
@@ -108,7 +118,7 @@ class Tally:
         empty, empty_expected, empty_rows: rows with nothing selected, how many there should be, rows that could be.
         squares, square_count, square_excess: of pooled rows: sum of squared deviations in units of their variance, how many,
             and the sum of their excess kurtosis.
-        at_units, at, at_expected, at_variance: (T,) units and selected units by position.
+        at, at_expected, at_variance: (T,) selected units by position.
         edges: (2, 3): first and last units of the rows: number, selected, expected.
         by_id: (3, 64): units by a residue of their first id: number, selected, expected.
         actions: (3,) mask, random, keep, of tokens or of units; equal: of these, those expected to be drawn equal.
@@ -136,7 +146,6 @@ class Tally:
     square_count: int = 0
     square_excess: float = 0.0
     at: NDArray[np.int64] = field(init=False)
-    at_units: NDArray[np.int64] = field(init=False)
     at_expected: NDArray[np.float64] = field(init=False)
     at_variance: NDArray[np.float64] = field(init=False)
     edges: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, 3)))
@@ -156,7 +165,7 @@ class Tally:
     def __post_init__(self) -> None:
         length = self.row_length
         self.row_tokens = np.zeros(length + 1, np.int64)
-        self.at, self.at_units = np.zeros(length, np.int64), np.zeros(length, np.int64)
+        self.at = np.zeros(length, np.int64)
         self.at_expected, self.at_variance = np.zeros(length), np.zeros(length)
         self.drawn = np.zeros(self.vocabulary_size, np.int64)
         self.originals = np.zeros(self.vocabulary_size, np.int64)
@@ -179,41 +188,62 @@ class Tally:
         vocabulary: MaskVocabulary,
     ) -> None:
         """Counts some rows, (R, T) each, of one copy."""
-        units, selected, chance, found = marks.units, marks.selected, marks.chance, marks.found
-        per_row, chosen = units.sum(axis=1), selected.sum(axis=1)
-        taken = labels != IGNORE
-        per_tokens = taken.sum(axis=1)
+        length = self.row_length
+        per_row, chosen, chance = marks.per_row, marks.chosen, marks.chance
+        taken = np.flatnonzero(labels != IGNORE)
+        per_tokens = np.diff(np.searchsorted(taken, np.arange(len(ids) + 1) * length))
         self.rows += len(ids)
-        self.maskable += int(found.maskable.sum())
-        self.tokens += int(per_tokens.sum())
-        self.tokens_expected += float((chance * found.maskable).sum())
-        self.row_tokens += np.bincount(per_tokens, minlength=self.row_length + 1)
-        self.units += len(found.first)
-        self.chosen += int(chosen.sum())
-        self.expected += float((per_row * chance).sum())
-        self.variance += float((per_row * chance * (1 - chance)).sum())
+        self.maskable += int(marks.maskable.sum())
+        self.tokens += len(taken)
+        self.tokens_expected += float(chance @ marks.maskable)
+        self.row_tokens += np.bincount(per_tokens, minlength=length + 1)
+        self.units += len(marks.first)
+        self.chosen += len(marks.at)
+        self.expected += float(chance @ per_row)
+        self.variance += float((chance * (1 - chance)) @ per_row)
         could = per_row > 0
         self.empty_rows += int(could.sum())
         self.empty += int((chosen[could] == 0).sum())
         self.empty_expected += float(((1 - chance[could]) ** per_row[could]).sum())
         if rule.selection == "bernoulli" and rule.max_predictions is None:
             self._see_variance(per_row, chosen, chance)
-        self.at += selected.sum(axis=0)
-        self.at_units += units.sum(axis=0)
-        self.at_expected += chance @ units
-        self.at_variance += (chance * (1 - chance)) @ units
-        self._see_edges(units, selected, per_row, chance)
-        self._see_units(labels, original, marks, rule)
+        self.at += np.bincount(marks.at % length, minlength=length)
+        self._see_positions(marks)
+        self._see_edges(marks)
+        self._see_ids(original, marks)
         self._see_actions(ids, labels, taken, marks, rule, vocabulary)
-        even = len(ids) // 2 * 2
-        chances = marks.chances
-        self.neighbours.see(selected[0:even:2], selected[1:even:2], chances[1:even:2])
+        if marks.found is not None:
+            self._see_lengths(marks, marks.found)
+        # Every second row, and every second position, so that no unit is asked about twice.
+        even_rows = marks.at[(marks.at // length % 2 == 0) & (marks.at < (len(ids) - 1) * length)]
+        self.neighbours.see(even_rows, marks, length)
         if rule.unit == "token" or rule.selection == "bernoulli":
-            after = chances[:, 1::2]
-            if rule.selection == "exact":  # one of the n is gone, and one of the k
-                n = found.maskable[:, None].astype(np.float64)
-                after = np.where(after > 0, (after * n - 1) / np.maximum(n - 1, 1), 0)
-            self.adjacent.see(selected[:, 0:-1:2], selected[:, 1::2], after)
+            column = marks.at % length
+            self._see_adjacent(marks.at[(column % 2 == 0) & (column < length - 1)], marks, rule)
+
+    def _see_positions(self, marks: Marks) -> None:
+        for chance in np.unique(marks.chance).tolist() if len(np.unique(marks.chance)) <= 4 else ():
+            here = marks.chance == chance
+            units = (marks.units if here.all() else marks.units[here]).sum(axis=0, dtype=np.int32)
+            self.at_expected += chance * units
+            self.at_variance += chance * (1 - chance) * units
+        if len(np.unique(marks.chance)) > 4:
+            weights = np.stack([marks.chance, marks.chance * (1 - marks.chance)])
+            expected, variance = weights @ marks.units.astype(np.float64)
+            self.at_expected += expected
+            self.at_variance += variance
+
+    def _see_adjacent(self, at: NDArray[np.intp], marks: Marks, rule: MaskRule) -> None:
+        if rule.selection == "bernoulli":
+            self.adjacent.see(at, marks, 1)
+            return
+        pairs = Pairs()
+        pairs.see(at, marks, 1)
+        # One of the n is gone, and one of the k.
+        places = at[marks.units.reshape(-1)[at + 1]] // self.row_length
+        n = marks.per_row.astype(np.float64)
+        pairs.expected = float(((marks.chance * n - 1) / np.maximum(n - 1, 1))[places].sum())
+        self.adjacent.update(pairs)
 
     def _see_variance(self, units: NDArray[np.int64], chosen: NDArray[np.int64], chance: NDArray[np.float64]) -> None:
         each = chance * (1 - chance)
@@ -228,32 +258,29 @@ class Tally:
         self.square_count += int(full.sum())
         self.square_excess += float((excess[full] / pooled[full] ** 2).sum())
 
-    def _see_edges(
-        self,
-        units: NDArray[np.bool_],
-        selected: NDArray[np.bool_],
-        per_row: NDArray[np.int64],
-        chance: NDArray[np.float64],
-    ) -> None:
-        long = per_row >= 4 * EDGE  # where the two ends and the middle are different units
-        if not long.any():
-            return
-        rank = np.cumsum(units[long], axis=1, dtype=np.int32)
-        here, picked, pi = units[long], selected[long], chance[long]
-        for side, near in enumerate((rank <= EDGE, rank > per_row[long, None] - EDGE)):
-            at = here & near
-            self.edges[side] += at.sum(), (picked & near).sum(), (at.sum(axis=1) * pi).sum()
+    def _see_edges(self, marks: Marks) -> None:
+        long = np.flatnonzero(marks.per_row >= 4 * EDGE)  # where the two ends and the middle are different units
+        ends = np.cumsum(marks.per_row)
+        offsets = np.arange(EDGE)
+        picked = marks.selected.reshape(-1)
+        for side, start in enumerate((ends - marks.per_row, ends - EDGE)):
+            places = marks.first[(start[long, None] + offsets).reshape(-1)]
+            self.edges[side] += len(places), np.count_nonzero(picked[places]), EDGE * marks.chance[long].sum()
 
-    def _see_units(self, labels: NDArray[Any], original: NDArray[Any], marks: Marks, rule: MaskRule) -> None:
-        found, pi = marks.found, marks.chance[marks.found.rows]
-        flat = labels.reshape(-1)
-        picked = flat[found.first] != IGNORE
-        bins = original.reshape(-1)[found.first].astype(np.int64) % ID_BINS
-        self.by_id[0] += np.bincount(bins, minlength=ID_BINS)
-        self.by_id[1] += np.bincount(bins[picked], minlength=ID_BINS)
-        self.by_id[2] += np.bincount(bins, pi, minlength=ID_BINS)
-        if rule.unit == "token":
-            return
+    def _see_ids(self, original: NDArray[Any], marks: Marks) -> None:
+        bins = original.reshape(-1) & (ID_BINS - 1)
+        units = bins[marks.first]
+        number = np.bincount(units, minlength=ID_BINS)
+        self.by_id[0] += number
+        self.by_id[1] += np.bincount(bins[marks.at], minlength=ID_BINS)
+        if len(marks.chance) and (marks.chance == marks.chance[0]).all():
+            self.by_id[2] += number * marks.chance[0]
+        else:
+            self.by_id[2] += np.bincount(units, np.repeat(marks.chance, marks.per_row), minlength=ID_BINS)
+
+    def _see_lengths(self, marks: Marks, found: Units) -> None:
+        pi = marks.chance[found.rows]
+        picked = marks.selected.reshape(-1)[found.first]
         size = np.minimum(found.tokens, MAX_TOKENS)
         self.lengths[0] += np.bincount(size, minlength=MAX_TOKENS + 1)
         self.lengths[1] += np.bincount(size[picked], minlength=MAX_TOKENS + 1)
@@ -264,12 +291,11 @@ class Tally:
         self,
         ids: NDArray[Any],
         labels: NDArray[Any],
-        taken: NDArray[np.bool_],
+        at: NDArray[np.intp],
         marks: Marks,
         rule: MaskRule,
         vocabulary: MaskVocabulary,
     ) -> None:
-        at = np.flatnonzero(taken)
         label, there = labels.reshape(-1)[at].astype(np.int64), ids.reshape(-1)[at].astype(np.int64)
         known = (label >= 0) & (label < self.vocabulary_size)
         label = np.where(known, label, 0)

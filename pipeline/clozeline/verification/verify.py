@@ -23,6 +23,7 @@ from clozeline.verification.tally import Marks, Tally
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[Any]]
 
 COLUMNS = ("input_ids", "attention_mask", "num_tokens")
-_SHARD_PAIR_BATCHES = 4  # of two shards that are compared with each other; a repeated stream shows in the first
+_BLOCK = 256  # rows looked at together: what is worked on stays in the cache
+_SHARD_PAIR_BLOCKS = 16  # of two shards that are compared with each other; a repeated stream shows in the first
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,8 +104,8 @@ class VerifyJob:
         tally = Tally(Sketch(self.needed), self.metadata.row_length, len(vocabulary.maskable))
         packed = TokenShard(*self.against) if self.against else None
         fellow = TokenShard(self.location, self.fellow) if self.fellow else None
-        streams = [shard.batches() for shard in shards]
-        others = fellow.batches() if fellow else iter(())
+        streams = [_blocks(shard) for shard in shards]
+        others = _blocks(fellow) if fellow else iter(())
         row = 0
         for number, blocks in enumerate(zip(*streams, strict=False)):
             marks = [
@@ -111,13 +113,11 @@ class VerifyJob:
                 for shard, columns in zip(shards, blocks, strict=True)
             ]
             for one, next_one in itertools.pairwise(marks):
-                same = min(len(one.units), len(next_one.units))
-                tally.copies.see(one.selected[:same], next_one.selected[:same], next_one.chances[:same])
-            other = next(others, None) if number < _SHARD_PAIR_BATCHES else None
+                tally.copies.see(one.at[one.at < next_one.units.size], next_one)
+            other = next(others, None) if number < _SHARD_PAIR_BLOCKS else None
             if other is not None and fellow is not None:
                 theirs = self._marks(fellow, other, row, unmask(other["input_ids"], other["labels"]))
-                same = min(len(theirs.units), len(marks[0].units))
-                tally.shards.see(theirs.selected[:same], marks[0].selected[:same], marks[0].chances[:same])
+                tally.shards.see(theirs.at[theirs.at < marks[0].units.size], marks[0])
             row += len(blocks[0]["input_ids"])
         return tally
 
@@ -181,6 +181,12 @@ class VerifyJob:
         tally.see(ids, labels, original, marks, one, vocabulary)
         tally.sketch.see(marks.selected, marks.units, entry.copy, entry.shard, row)
         return marks
+
+
+def _blocks(shard: TokenShard) -> Iterator[Columns]:
+    for columns in shard.batches():
+        for first in range(0, len(columns["input_ids"]), _BLOCK):
+            yield {name: values[first : first + _BLOCK] for name, values in columns.items()}
 
 
 def _compare(where: str, row: int, original: NDArray[Any], packed: TokenShard, findings: Findings) -> None:
