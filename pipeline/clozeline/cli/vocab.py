@@ -41,9 +41,7 @@ from clozeline.cli.report import print_json
 @click.option(
     "--alphabet",
     type=click.IntRange(min=26),
-    default=6000,
-    show_default=True,
-    help="Characters that become tokens of their own, the most frequent ones (WordPiece).",
+    help="Characters that become tokens of their own, the most frequent ones (WordPiece).  [default: 6000 or half of --vocab-size]",
 )
 @click.option(
     "--max-length",

@@ -40,7 +40,8 @@ class VocabOptions:
         vocabulary_size: tokens, the special ones included.
         lowercase: lower-case the text and strip accents; None for the habit of the kind (WordPiece yes, others no).
         min_frequency: a pair must occur that often to become a token (WordPiece, BPE).
-        alphabet: at most so many characters, the most frequent ones, become tokens of their own (WordPiece).
+        alphabet: at most so many characters, the most frequent ones, become tokens of their own (WordPiece);
+            None for 6,000 or half the vocabulary.
         max_length: what the tokenizer is said to be made for.
     """
 
@@ -48,7 +49,7 @@ class VocabOptions:
     vocabulary_size: int = 30_522
     lowercase: bool | None = None
     min_frequency: int = 2
-    alphabet: int = 6000
+    alphabet: int | None = None
     max_length: int = 512
 
     def __post_init__(self) -> None:
@@ -58,7 +59,7 @@ class VocabOptions:
             raise ConfigError(f"vocabulary_size is {self.vocabulary_size}: at least 300 is needed")
         if self.min_frequency < 1:
             raise ConfigError(f"min_frequency is {self.min_frequency}: at least 1 is needed")
-        if not 26 <= self.alphabet < self.vocabulary_size:
+        if self.alphabet is not None and not 26 <= self.alphabet < self.vocabulary_size:
             raise ConfigError(
                 f"alphabet is {self.alphabet}: it lies between 26 and vocabulary_size, {self.vocabulary_size}"
             )
@@ -182,7 +183,8 @@ def _train_wordpiece(data: Data, options: VocabOptions) -> Any:
     counts: Counter[str] = Counter()
     for text in _texts(data):
         counts.update(tokenizer.normalizer.normalize_str(text))
-    alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))[: options.alphabet]
+    limit = options.alphabet or min(6000, options.vocabulary_size // 2)
+    alphabet = sorted((c for c in counts if not c.isspace()), key=lambda c: (-counts[c], c))[:limit]
 
     def train(size: int, first: list[Any]) -> Any:
         trainer = trainers.WordPieceTrainer(
