@@ -3,8 +3,9 @@
     clozeline run sample_data/corpus work/demo --config sample_data/demo.toml --force
     python sample_data/train_model.py work/demo/packed sample_data/model
 
-It takes about four minutes on two cores. Every epoch sees new masks: those of `Masking(seed=1)`, whose static copies the demonstration
-(seed 42) does not use. The model has seen the text, though: its loss says that training works, not that the model is good.
+It takes about four minutes on two cores. Every epoch sees new masks: those of `Masking(seed=1)`, whose static copies the
+demonstration (seed 42) does not use. The model has seen the text, though: its loss says that training works, not that the
+model is good.
 """
 
 import argparse

@@ -111,14 +111,12 @@ def vocab(
     data = Data(text, "sharding")
     location = Location(dest)
     present = [name for name in location.names() if name != WORK]
-    if present and not force:
-        raise DestinationError(
-            f"{dest}: is not empty ({present[0]}); choose another DEST, or --force to replace the tokenizer in it"
-        )
     if present and "tokenizer.json" not in present:
         raise DestinationError(
-            f"{dest}: is not empty and holds no tokenizer; choose another DEST or remove it yourself"
+            f"{dest}: is not empty ({present[0]}) and holds no tokenizer; choose another DEST or remove it yourself"
         )
+    if present and not force:
+        raise DestinationError(f"{dest}: holds a tokenizer; choose another DEST, or --force to replace it")
     roles = _BERT if options.kind == "wordpiece" else _ROBERTA
     tokenizer = _train_wordpiece(data, options) if options.kind == "wordpiece" else _train_pieces(data, options)
     if tokenizer.get_vocab_size() <= len(set(roles.values())):
