@@ -43,6 +43,8 @@ _PLACES = {
     "VocabOptions": "vocabulary.train",
     "VocabResult": "vocabulary.train",
     "vocab": "vocabulary.train",
+    "StreamOptions": "streaming.stream",
+    "TokenStream": "streaming.stream",
 }
 
 __all__ = sorted(_PLACES)
