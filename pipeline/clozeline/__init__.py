@@ -49,6 +49,8 @@ _PLACES = {
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
+    "StreamOptions": "streaming.stream",
+    "TokenStream": "streaming.stream",
 }
 
 __all__ = sorted(_PLACES)

@@ -196,6 +196,10 @@ class TokenShard:
     def dtype(self, name: str) -> np.dtype[Any]:
         return self._full[name].dtype
 
+    def row_shape(self, name: str) -> tuple[int, ...]:
+        """(L,) for a column with a value for each position, () for one with a value for each row."""
+        return self._full[name].shape[2:]
+
     def take(self, name: str, rows: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Rows by number, in the order given: (B, L) or (B,), copied out of the map."""
         full, n = self._full[name], self.batch_rows
