@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 @click.option("--max-loss", type=float, metavar="NATS", help="Exit with 1 when the loss is above this.")
 @click.option("--mask-on-the-fly", is_flag=True, help="Mask packed rows now, by --seed and the options of `mask`.")
 @click.option(
-    "--epochs", type=click.IntRange(1), default=1, show_default=True, help="Maskings on the fly; epoch k is static copy k."
+    "--epochs",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Maskings on the fly; epoch k is static copy k.",
 )
 @seed_option
 @rule_options
@@ -48,7 +52,9 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of matrix products; auto is bf16 on a GPU that has it, else float32. The softmax is float32 always.",
 )
-@click.option("--batch-rows", type=click.IntRange(1), help="Rows at once; halved where memory runs out.  [default: by device]")
+@click.option(
+    "--batch-rows", type=click.IntRange(1), help="Rows at once; halved where memory runs out.  [default: by device]"
+)
 @click.option(
     "--attention",
     type=click.Choice(["auto", "eager", "sdpa", "flash_attention_2"]),
@@ -59,9 +65,12 @@ if TYPE_CHECKING:
 @click.option("--compile", is_flag=True, help="Pass the encoder through torch.compile.")
 @click.option("--trust-remote-code", is_flag=True, help="Run Python code that comes with the model.")
 @click.option("--allow-pickle", is_flag=True, help="Read weights from pickle files, which can run any code.")
-@click.option("--per-row", type=click.Path(path_type=Path, dir_okay=False), help="Write every row's figures to this Parquet file.")
-@click.option("--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a report to this HTML file.")
-@click.option("--checkpoint", type=click.Path(path_type=Path, dir_okay=False), help="File that keeps what is done, every minute.")
+@click.option(
+    "--per-row", type=click.Path(path_type=Path, dir_okay=False), help="Write every row's figures to this Parquet file."
+)
+@click.option(
+    "--checkpoint", type=click.Path(path_type=Path, dir_okay=False), help="File that keeps what is done, every minute."
+)
 @click.option("--resume", is_flag=True, help="Go on from --checkpoint where it exists.")
 @output_options
 def command(
@@ -70,7 +79,6 @@ def command(
     compare: str | None,
     max_loss: float | None,
     per_row: Path | None,
-    html: Path | None,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -78,22 +86,19 @@ def command(
 ) -> None:
     """A model's loss on masked tokens.
 
-    DATA is a folder with masked rows (`clozeline mask`), or with packed rows and --mask-on-the-fly or --pll. The loss is the mean of
-    -log P over all selected tokens, in nats. Under torchrun the rows are shared among the processes, with the same result.
+    DATA is a folder with masked rows (`clozeline mask`), or with packed rows and --mask-on-the-fly or --pll. The loss is
+    the mean of -log P over all selected tokens, in nats. Under torchrun the processes share the rows, with the same
+    result.
     """
     from clozeline.assessment import assess
     from clozeline.evaluation.ranks import process_rank
 
     show = None if quiet else _bar(model)
-    found = assess(
-        data, model, _options(values), against=compare, on_progress=show, on_warning=None if quiet else warn
-    )
+    found = assess(data, model, _options(values), against=compare, on_progress=show, on_warning=None if quiet else warn)
     result = found.result
     if process_rank() == 0:
         if per_row is not None:
             _write_rows(per_row, found)
-        if html is not None:
-            _write_report(html, found)
         if as_json:
             print_json(found.to_json())
         else:
@@ -105,7 +110,9 @@ def command(
         raise SystemExit(EXIT_ERROR)
     if max_loss is not None:
         if result.loss is None:
-            raise ConfigError(f"{data}: no token is selected, so there is no loss that --max-loss could be held against")
+            raise ConfigError(
+                f"{data}: no token is selected, so there is no loss that --max-loss could be held against"
+            )
         if result.loss > max_loss:
             click.echo(f"clozeline: the loss is {result.loss:.6f} nats, more than {max_loss:g}", err=True)
             raise SystemExit(EXIT_NO)
@@ -121,7 +128,17 @@ def _options(values: dict[str, Any]) -> AssessOptions:
     if values["mask_on_the_fly"]:
         names = ("selection", "mask_prob", "mask_token_prob", "random_token_prob")
         masking = Masking(seed=values["seed"], rule=MaskRule(**{name: values[name] for name in names}))
-    same = ("epochs", "limit_rows", "batch_rows", "device", "attention", "trust_remote_code", "allow_pickle", "checkpoint", "resume")
+    same = (
+        "epochs",
+        "limit_rows",
+        "batch_rows",
+        "device",
+        "attention",
+        "trust_remote_code",
+        "allow_pickle",
+        "checkpoint",
+        "resume",
+    )
     return AssessOptions(
         masking=masking,
         compute=EvaluateOptions(dtype=values["dtype"], pseudo_likelihood=values["pll"], compile=values["compile"]),
@@ -208,9 +225,3 @@ def _write_rows(path: Path, found: Assessment) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table(found.result.row_scores.columns()), path)
-
-
-def _write_report(path: Path, found: Assessment) -> None:
-    from clozeline.evaluation.report import render
-
-    path.write_text(render(found.to_json(), found.result), "utf-8")
