@@ -16,6 +16,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PLACES = {
+    "assess": "assessment",
+    "Assessment": "assessment",
+    "AssessOptions": "assessment",
     "ConfigError": "errors",
     "ClozelineError": "errors",
     "DataError": "errors",
@@ -25,6 +28,12 @@ _PLACES = {
     "JobError": "errors",
     "LedgerError": "errors",
     "TokenizerError": "errors",
+    "compare": "evaluation.compare",
+    "Comparison": "evaluation.compare",
+    "evaluate": "evaluation.evaluate",
+    "EvaluateOptions": "evaluation.evaluate",
+    "EvaluateProgress": "evaluation.evaluate",
+    "EvaluateResult": "evaluation.result",
     "MaskRule": "mask_function",
     "Masking": "masking.transform",
     "MaskOptions": "masking.mask",
