@@ -38,6 +38,8 @@ _PLACES = {
     "Masking": "masking.transform",
     "MaskOptions": "masking.mask",
     "mask": "masking.mask",
+    "TokenCounts": "store.masks",
+    "token_counts": "masking.counts",
     "PackOptions": "packing.pack",
     "pack": "packing.pack",
     "prepare": "preparation",
@@ -54,6 +56,9 @@ _PLACES = {
     "vocab": "vocabulary.train",
     "StreamOptions": "streaming.stream",
     "TokenStream": "streaming.stream",
+    "Check": "verification.findings",
+    "VerifyResult": "verification.findings",
+    "verify": "verification.verify",
 }
 
 __all__ = sorted(_PLACES)
