@@ -85,6 +85,7 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
     """
     pending, start = b"", position
     inside = False  # whether `pending` holds a record that has begun; if not, it is white space
+    text = 0  # bytes of `pending` before its last white space: no blank line begins in them
     while block := read(BLOCK_BYTES):
         data = pending + block
         first = 0
@@ -92,7 +93,7 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
             first = _LEADING_BLANK_LINES.match(data).end()  # type: ignore[union-attr]  # it matches the empty string
             start = position + first
         records = Records([], [], [])
-        for blank in _BLANK_LINES.finditer(data, first):
+        for blank in _BLANK_LINES.finditer(data, max(first, text)):
             records.starts.append(start)
             records.offsets.append(position + first)
             records.raws.append(data[first : blank.start()])
@@ -101,17 +102,17 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
         if records.raws:
             yield _no_longer(records, limit)
         pending, position = data[first:], position + first
-        inside = (inside and not first) or _text_length(pending) > 0
+        text = _text_length(pending)
+        inside = (inside and not first) or text > 0
         if len(pending) > limit:
             # White space at the end may turn out to be blank lines, which are no part of the record: it is not cut yet.
-            text = _text_length(pending)
             if len(pending) - text > limit:
                 raise ValueError(f"more than {limit:,} bytes of white space from byte {position + text:,} on")
             pieces, rest = cut_pieces(pending[:text], limit)
             for piece in pieces:
                 yield Records([start], [position], [piece])
                 position += len(piece)
-            pending = rest + pending[text:]
+            pending, text = rest + pending[text:], len(rest)
     if inside:
         end = _BLANK_LINES.search(pending + b"\n\n").start()  # type: ignore[union-attr]
         yield _no_longer(Records([start], [position], [pending[:end]]), limit)
