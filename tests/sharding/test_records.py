@@ -10,11 +10,33 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from clozeline.sharding import records
-from clozeline.sharding.records import Records, cut_pieces, line_records, paragraph_records, range_records, whole_record
+from clozeline.sharding.records import (
+    EndlessWhiteSpaceError,
+    Records,
+    cut_pieces,
+    line_records,
+    paragraph_records,
+    range_records,
+    whole_record,
+)
 
 BOM = b"\xef\xbb\xbf"
 WHITE = b" \t\r\f\v"
-PARTS = [b"\n", b"\n\n", b"\r\n", b"\r", b" ", b"\t", b"a", b"be", "\u00e9".encode(), "\u3002".encode(), BOM, b"\xff", b"\x00"]
+PARTS = [
+    b"\n",
+    b"\n\n",
+    b"\r\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b"a",
+    b"be",
+    "\u00e9".encode(),
+    "\u3002".encode(),
+    BOM,
+    b"\xff",
+    b"\x00",
+]
 PARTS += ["\u2028".encode(), "\x85".encode(), b"\x0b", b"\x0c", b"\x1c", b"\n \n", b"\n" + BOM + b"\n", b"x" * 70]
 files = st.lists(st.sampled_from(PARTS), max_size=40).map(b"".join)
 NO_LIMIT = 1 << 40
@@ -96,9 +118,11 @@ def test_pieces_of_long_records_do_not_depend_on_ranges_or_blocks(
             patch.setattr(records, "BLOCK_BYTES", block)
             try:
                 found.append(in_ranges(data, cuts if block == blocks[0] else [], limit, paragraphs=paragraphs))
-            except ValueError:  # white space longer than a document may be
+            except EndlessWhiteSpaceError:  # white space longer than a document may be
                 assert paragraphs
-                assert any(len(run) > limit for run in data.replace(BOM, b"x").split() or [data]) or data.split() != [data]
+                assert any(len(run) > limit for run in data.replace(BOM, b"x").split() or [data]) or data.split() != [
+                    data
+                ]
                 return
     assert found[0] == found[1]
     joined = {}
@@ -154,7 +178,7 @@ def test_a_range_inside_one_long_record_is_not_read_to_the_end_of_the_file(parag
 
 def test_white_space_without_end_is_refused_not_held_in_memory() -> None:
     blocks = iter([b"text\n", *[b" " * 4096] * 100])
-    with pytest.raises(ValueError, match="white space from byte 4"):
+    with pytest.raises(EndlessWhiteSpaceError, match="white space from byte 4"):
         list(paragraph_records(lambda _: next(blocks, b""), 0, 8192))
 
 

@@ -24,6 +24,10 @@ _LEADING_BLANK_LINES = re.compile(rb"(?:[ \t\r\f\v\n]*(?:\xef\xbb\xbf[ \t\r\f\v\
 _CUT_MARKS = (b"\n", b" ", *(mark.encode() for mark in "\u3002\uff01\uff1f\u3000"))
 
 
+class EndlessWhiteSpaceError(ValueError):
+    """More white space than a document may have bytes, and no line feed: nobody can say what it parts."""
+
+
 @dataclass(slots=True)
 class Records:
     """Consecutive records of a file.
@@ -81,7 +85,7 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
     """One record for each run of lines between blank lines (lines of white space only); arguments as `line_records`.
 
     Raises:
-        ValueError: more than `limit` bytes of white space that no line feed ends, of which nobody can say what they part.
+        EndlessWhiteSpaceError: more than `limit` bytes of it behind a record.
     """
     pending, start = b"", position
     inside = False  # whether `pending` holds a record that has begun; if not, it is white space
@@ -107,7 +111,9 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
         if len(pending) > limit:
             # White space at the end may turn out to be blank lines, which are no part of the record: it is not cut yet.
             if len(pending) - text > limit:
-                raise ValueError(f"more than {limit:,} bytes of white space from byte {position + text:,} on")
+                raise EndlessWhiteSpaceError(
+                    f"more than {limit:,} bytes of white space from byte {position + text:,} on"
+                )
             pieces, rest = cut_pieces(pending[:text], limit)
             for piece in pieces:
                 yield Records([start], [position], [piece])
