@@ -15,6 +15,7 @@ from clozeline.packing.engines import ENGINES
 from clozeline.packing.pack import PackedRows, PackJob, PackOptions, packed_metadata, packed_output, refuse_no_rows
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
+from clozeline.sharding.files import refuse_changed
 from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
@@ -103,7 +104,10 @@ def prepare(
         PackJob(source=reader, metadata=metadata, tokenizer_path=str(tokenizer), engine=engine, sinks=tuple(sinks))
         for reader in readers
     ]
-    results = run_stage(
-        "run", outputs, jobs, run, before=before, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
-    )
+
+    def check() -> None:
+        refuse_changed(corpus.files)
+        refuse_no_rows(packed, ", ".join(map(str, paths)))
+
+    results = run_stage("run", outputs, jobs, run, before=before, check=check)
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

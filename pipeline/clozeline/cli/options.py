@@ -178,6 +178,13 @@ shard_options = _all_of(
         show_default=True,
         help="Longer documents are cut at white space.",
     ),
+    click.option(
+        "--max-compression-ratio",
+        type=click.IntRange(min=1),
+        default=250,
+        show_default=True,
+        help="How many times its bytes on disk a compressed file may grow to (to 64 MiB it always may).",
+    ),
     click.option("--num-shards", type=click.IntRange(1, 99_999), help="How many shards.  [default: by --shard-bytes]"),
     click.option(
         "--shard-bytes",
@@ -217,6 +224,7 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
             text_field=values["text_field"],
             errors=values["errors"],
             max_document_bytes=values["max_document_bytes"],
+            max_compression_ratio=values["max_compression_ratio"],
         ),
         select=SelectOptions(
             seed=values["seed"],
