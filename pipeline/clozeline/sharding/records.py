@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BLOCK_BYTES = 4 * 2**20
+BLOCK_BYTES = 2**20
 _BLANK = b" \t\r\f\v"
 _BLANK_LINES = re.compile(rb"\n(?:[ \t\r\f\v]*\n)+")
 _LEADING_BLANK_LINES = re.compile(rb"(?:[ \t\r\f\v]*\n)*")
