@@ -29,7 +29,7 @@ _PLACES = {
     "Masking": "masking.transform",
     "MaskOptions": "masking.mask",
     "mask": "masking.mask",
-    "PackOptions": "packing.pack",
+    "PackOptions": "packing.options",
     "pack": "packing.pack",
     "prepare": "preparation",
     "PrepareResult": "preparation",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clozeline.masking.mask import MaskOptions
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
     from clozeline.run.stage import RunOptions
     from clozeline.sharding.shard import ShardOptions
 
@@ -240,7 +240,7 @@ pack_options = _all_of(
 
 
 def build_pack_options(values: dict[str, Any]) -> PackOptions:
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
 
     return PackOptions(max_length=values["max_length"])
 

@@ -91,7 +91,13 @@ class ShardWriter:
             tokens=self._tokens,
             bytes=self._file.bytes,
             sha256=self._file.sha256,
+            row_length=_row_length(self._schema),
         )
+
+
+def _row_length(schema: pa.Schema) -> int | None:
+    length: int | None = schema.field("input_ids").type.list_size if "input_ids" in schema.names else None
+    return length
 
 
 def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
