@@ -40,7 +40,7 @@ _PLACES = {
     "mask": "masking.mask",
     "TokenCounts": "store.masks",
     "token_counts": "masking.counts",
-    "PackOptions": "packing.pack",
+    "PackOptions": "packing.options",
     "pack": "packing.pack",
     "prepare": "preparation",
     "PrepareResult": "preparation",

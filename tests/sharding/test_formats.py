@@ -141,7 +141,7 @@ def test_a_table_without_a_text_column_names_its_columns(sharder: Sharder, tmp_p
         else:
             with pa.ipc.new_stream(path, rows.schema) as writer:
                 writer.write_table(rows)
-        with pytest.raises(InputError, match="column 'text' holds .*, not text"):
+        with pytest.raises(InputError, match=r"column 'text' holds .*, not text"):
             sharder(path)
         with pytest.raises(InputError, match="no column 'body'; it has text, other"):
             sharder(path, text_field="body")

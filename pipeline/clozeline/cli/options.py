@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from clozeline.mask_function import MaskRule
     from clozeline.masking.mask import MaskOptions
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
     from clozeline.run.stage import RunOptions
     from clozeline.sharding.shard import ShardOptions
 
@@ -251,7 +251,7 @@ pack_options = _all_of(
 
 
 def build_pack_options(values: dict[str, Any]) -> PackOptions:
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
 
     return PackOptions(max_length=values["max_length"])
 

@@ -94,6 +94,7 @@ class ShardWriter:
                 tokens=self._tokens,
                 bytes=self._file.bytes,
                 sha256=self._file.sha256,
+                row_length=_row_length(self._schema),
             )
 
 
@@ -111,6 +112,11 @@ def map_shard(location: Location, entry: ShardEntry) -> mmap | bytes:
     if len(data) != entry.bytes:
         raise DataError(f"{path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; {RESTORE}")
     return data
+
+
+def _row_length(schema: pa.Schema) -> int | None:
+    length: int | None = schema.field("input_ids").type.list_size if "input_ids" in schema.names else None
+    return length
 
 
 def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
