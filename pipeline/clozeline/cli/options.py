@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from clozeline.mask_function import MaskRule
     from clozeline.masking.mask import MaskOptions
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
     from clozeline.run.stage import RunOptions
     from clozeline.sharding.shard import ShardOptions
 
@@ -55,20 +55,21 @@ def _defaults(path: Path, config: dict[str, Any], command: str) -> dict[str, Any
     defaults: dict[str, Any] = {}
     origin: dict[str, str] = {}
     sections = _RUN_SECTIONS if command == "run" else (command,)
-    known = {name: _option_names(name) for name in COMMANDS}
     for section, values in config.items():
-        if section not in known:
-            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in known)}")
+        if section not in COMMANDS:
+            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in COMMANDS)}")
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: {section!r} stands outside a section; write it under [{command}]")
+        known = _option_names(section)
         for key in values:
-            if key.replace("-", "_") not in known[section]:
-                options = ", ".join(sorted(known[section]))
+            if key.replace("-", "_") not in known:
+                options = ", ".join(sorted(known))
                 raise ConfigError(f"{path}: unknown key {key!r} in [{section}]; there are {options}")
+    own = _option_names(command)
     for section in sections:
         for key, value in config.get(section, {}).items():
             name = key.replace("-", "_")
-            if name not in known[command]:
+            if name not in own:
                 continue
             if section != "run" and defaults.get(name, value) != value:
                 raise ConfigError(
@@ -177,6 +178,13 @@ shard_options = _all_of(
         show_default=True,
         help="Longer documents are cut at white space.",
     ),
+    click.option(
+        "--max-compression-ratio",
+        type=click.IntRange(min=1),
+        default=250,
+        show_default=True,
+        help="How many times its bytes on disk a compressed file may grow to (to 64 MiB it always may).",
+    ),
     click.option("--num-shards", type=click.IntRange(1, 99_999), help="How many shards.  [default: by --shard-bytes]"),
     click.option(
         "--shard-bytes",
@@ -216,6 +224,7 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
             text_field=values["text_field"],
             errors=values["errors"],
             max_document_bytes=values["max_document_bytes"],
+            max_compression_ratio=values["max_compression_ratio"],
         ),
         select=SelectOptions(
             seed=values["seed"],
@@ -242,7 +251,7 @@ pack_options = _all_of(
 
 
 def build_pack_options(values: dict[str, Any]) -> PackOptions:
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
 
     return PackOptions(max_length=values["max_length"])
 

@@ -77,11 +77,10 @@ class MaskedRows:
         return tuple((STAGE, shard_name("masked", i, count)) for i in indices)
 
     @contextlib.contextmanager
-    def open(self, shard: int) -> Iterator[_MaskedShard]:
-        length, facts = self.metadata.row_length, self.metadata.tokenizer
-        assert length is not None
+    def open(self, shard: int, row_length: int) -> Iterator[_MaskedShard]:
+        facts = self.metadata.tokenizer
         assert facts is not None
-        columns = masked_columns(length, facts.vocabulary_size)
+        columns = masked_columns(self.metadata, row_length)
         writers = [
             ShardWriter(self.location, name, columns, self.metadata, copy=copy, shard=shard)
             for copy, (_, name) in enumerate(self.files(shard))
@@ -146,7 +145,8 @@ class MaskJob:
 
     def __call__(self) -> list[ShardResult]:
         source = TokenShard(self.location, self.entry)
-        with self.sink.open(self.entry.shard) as opened:
+        assert self.entry.row_length is not None
+        with self.sink.open(self.entry.shard, self.entry.row_length) as opened:
             row = 0
             for columns in source.batches():
                 opened.write(columns, row)
@@ -185,13 +185,11 @@ def masked_output(
     Args:
         history: gives the ledgers of the packed rows and the stages before.
     """
-    assert metadata.row_length is not None
-    assert metadata.tokenizer is not None
     by_shard = [sink.files(shard) for shard in range(sink.packed_shards)]
     return Output(
         location=location,
         metadata=metadata,
-        columns=masked_columns(metadata.row_length, metadata.tokenizer.vocabulary_size),
+        columns=masked_columns(metadata),
         shards=tuple(names[copy][1] for copy in range(sink.copies) for names in by_shard),
         inputs=inputs,
         files=files,

@@ -89,6 +89,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
     if not ordinary:
         raise TokenizerError(f"{source}: every token is special, none is left to predict")
     prefix, suffix = _template(tokenizer, special)
+    between = _between(tokenizer, prefix, suffix, special)
     unk_token = roles.get("unk_token")
     facts = TokenizerFacts(
         sha256=hashlib.sha256(files["tokenizer.json"]).hexdigest(),
@@ -100,6 +101,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
         separator_id=separator,
         prefix_ids=tuple(prefix),
         suffix_ids=tuple(suffix),
+        pair_ids=(separator,) if between is None else tuple(between),
         special_ids=tuple(sorted(special)),
         ordinary_ranges=tuple((a, b) for a, b in to_ranges(ordinary)),
         continuing=_continuing(body["model"], special),
@@ -200,3 +202,13 @@ def _template(tokenizer: Any, special: set[int]) -> tuple[list[int], list[int]]:
     raise TokenizerError(
         "the tokenizer's template puts something other than special tokens around a text, which rows cannot have"
     )
+
+
+def _between(tokenizer: Any, prefix: list[int], suffix: list[int], special: set[int]) -> list[int] | None:
+    """What the post-processor puts between two sequences; None where it has no template for two."""
+    first, second = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+    whole = tokenizer.encode("a", "b").ids
+    before, after = prefix + first, second + suffix
+    between: list[int] = whole[len(before) : len(whole) - len(after)]
+    fits = whole == before + between + after and between and set(between) <= special
+    return between if fits else None

@@ -69,6 +69,7 @@ class TokenizerFacts:
         vocabulary_size: largest id + 1, added tokens and holes included.
         mask_id, pad_id, unk_id, separator_id: ids by role; unk_id is None where there is none.
         prefix_ids, suffix_ids: what the tokenizer's own template puts around a row.
+        pair_ids: what it puts between the two segments of a pair.
         special_ids: named special tokens and added tokens flagged special, sorted.
         ordinary_ranges: every other id that exists, as inclusive ranges.
         continuing: which ids continue a word (WordPiece's "##ing"): base64 of a bit for each id, lowest bit first; None where
@@ -85,13 +86,14 @@ class TokenizerFacts:
     separator_id: int
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
+    pair_ids: tuple[int, ...]
     special_ids: tuple[int, ...]
     ordinary_ranges: tuple[tuple[int, int], ...]
     continuing: str | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TokenizerFacts:
-        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "special_ids")}
+        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "pair_ids", "special_ids")}
         ordinary = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
         return cls(**{**data, **tuples, "ordinary_ranges": ordinary})
 
@@ -105,7 +107,7 @@ class Metadata:
         config: the options that the bytes depend on.
         upstream: fingerprint of the data set that this one was made from; for text, of the list of input files.
         lineage: stage and configuration of everything upstream, oldest first.
-        row_length: L, positions per row; None for text.
+        row_length: L, positions per row, of the longest rows where they differ from shard to shard; None for text.
         tokenizer: None for text.
         seed, mask_function: of the masks; None before masking.
     """
@@ -124,6 +126,13 @@ class Metadata:
     def fingerprint(self) -> str:
         """Digest of everything here: the same for two data sets exactly when they are made in the same way from the same."""
         return digest(self.to_json())
+
+    def config_of(self, stage: str) -> dict[str, Any]:
+        """The options of a stage, this one or one upstream; empty where there was none."""
+        if self.stage == stage:
+            return self.config
+        config: dict[str, Any] = next((item["config"] for item in self.lineage if item["stage"] == stage), {})
+        return config
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -152,6 +161,7 @@ class ShardEntry:
         rows: documents for text, token rows otherwise.
         tokens: positions that are not padding; 0 for text.
         bytes, sha256: of the file.
+        row_length: L of its rows; None for text.
     """
 
     file: str
@@ -161,6 +171,7 @@ class ShardEntry:
     tokens: int
     bytes: int
     sha256: str
+    row_length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
