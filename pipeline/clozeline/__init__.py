@@ -59,6 +59,8 @@ _PLACES = {
     "Check": "verification.findings",
     "VerifyResult": "verification.findings",
     "verify": "verification.verify",
+    "verify_foreign": "verification.foreign",
+    "load_tokenizer": "packing.tokenizer",
 }
 
 __all__ = sorted(_PLACES)

@@ -3,7 +3,7 @@
 The unit of chance is the unit of selection: a token, a word or a span. It stands at its first position; pi is the probability
 with which the scheme selects it, which may differ from row to row (an exact count of a short row, a copy's own rate).
 
-Shapes: R rows of T positions, V vocabulary, U units.
+Shapes: R rows of T positions (the longest rows, where they differ from shard to shard), V vocabulary, U units.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Tally:
         vocabulary: MaskVocabulary,
     ) -> None:
         """Counts some rows, (R, T) each, of one copy."""
-        length = self.row_length
+        length = ids.shape[1]
         per_row, chosen, chance = marks.per_row, marks.chosen, marks.chance
         taken = np.flatnonzero(labels != IGNORE)
         per_tokens = np.diff(np.searchsorted(taken, np.arange(len(ids) + 1) * length))
@@ -196,7 +196,7 @@ class Tally:
         self.maskable += int(marks.maskable.sum())
         self.tokens += len(taken)
         self.tokens_expected += float(chance @ marks.maskable)
-        self.row_tokens += np.bincount(per_tokens, minlength=length + 1)
+        self.row_tokens += np.bincount(per_tokens, minlength=self.row_length + 1)
         self.units += len(marks.first)
         self.chosen += len(marks.at)
         self.expected += float(chance @ per_row)
@@ -207,7 +207,7 @@ class Tally:
         self.empty_expected += float(((1 - chance[could]) ** per_row[could]).sum())
         if rule.selection == "bernoulli" and rule.max_predictions is None:
             self._see_variance(per_row, chosen, chance)
-        self.at += np.bincount(marks.at % length, minlength=length)
+        self.at += np.bincount(marks.at % length, minlength=self.row_length)
         self._see_positions(marks)
         self._see_edges(marks)
         self._see_ids(original, marks)
@@ -222,16 +222,18 @@ class Tally:
             self._see_adjacent(marks.at[(column % 2 == 0) & (column < length - 1)], marks, rule)
 
     def _see_positions(self, marks: Marks) -> None:
-        for chance in np.unique(marks.chance).tolist() if len(np.unique(marks.chance)) <= 4 else ():
-            here = marks.chance == chance
-            units = (marks.units if here.all() else marks.units[here]).sum(axis=0, dtype=np.int32)
-            self.at_expected += chance * units
-            self.at_variance += chance * (1 - chance) * units
-        if len(np.unique(marks.chance)) > 4:
-            weights = np.stack([marks.chance, marks.chance * (1 - marks.chance)])
-            expected, variance = weights @ marks.units.astype(np.float64)
-            self.at_expected += expected
-            self.at_variance += variance
+        length = marks.units.shape[1]
+        chances = np.unique(marks.chance)
+        if len(chances) <= 4:
+            for chance in chances.tolist():
+                here = marks.chance == chance
+                units = (marks.units if here.all() else marks.units[here]).sum(axis=0, dtype=np.int32)
+                self.at_expected[:length] += chance * units
+                self.at_variance[:length] += chance * (1 - chance) * units
+            return
+        expected, variance = np.stack([marks.chance, marks.chance * (1 - marks.chance)]) @ marks.units.astype(float)
+        self.at_expected[:length] += expected
+        self.at_variance[:length] += variance
 
     def _see_adjacent(self, at: NDArray[np.intp], marks: Marks, rule: MaskRule) -> None:
         if rule.selection == "bernoulli":
@@ -240,7 +242,7 @@ class Tally:
         pairs = Pairs()
         pairs.see(at, marks, 1)
         # One of the n is gone, and one of the k.
-        places = at[marks.units.reshape(-1)[at + 1]] // self.row_length
+        places = at[marks.units.reshape(-1)[at + 1]] // marks.units.shape[1]
         n = marks.per_row.astype(np.float64)
         pairs.expected = float(((marks.chance * n - 1) / np.maximum(n - 1, 1))[places].sum())
         self.adjacent.update(pairs)

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clozeline.errors import DataError
-from clozeline.run.stage import Progress, RunOptions
+from clozeline.run.stage import RunOptions
 from clozeline.seeds import SPANS, row_words
 from clozeline.store.dataset import Data
 from clozeline.store.masks import TokenCounts, mask_rule, mask_vocabulary, stored_counts
 from clozeline.store.shards import TokenShard
 from clozeline.verification.files import check_digest, check_ledger, check_metadata, check_rows, check_text
 from clozeline.verification.findings import Check, Findings, VerifyResult
+from clozeline.verification.jobs import label_checks, run_jobs
 from clozeline.verification.replay import check_counts, check_labels, check_replay, unmask
 from clozeline.verification.sketch import WINDOW, Sketch
 from clozeline.verification.statistics import judge, needed_bits
@@ -58,6 +59,10 @@ class VerifyJob:
     digests: bool = True
     counts: TokenCounts | None = None
     needed: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.entries)
 
     def __call__(self) -> tuple[Findings, Tally | None]:
         findings = Findings()
@@ -104,6 +109,8 @@ class VerifyJob:
         tally = Tally(Sketch(self.needed), self.metadata.row_length, len(vocabulary.maskable))
         packed = TokenShard(*self.against) if self.against else None
         fellow = TokenShard(self.location, self.fellow) if self.fellow else None
+        if fellow is not None and fellow.types["input_ids"] != shards[0].types["input_ids"]:
+            fellow = None  # rows of another length
         streams = [_blocks(shard) for shard in shards]
         others = _blocks(fellow) if fellow else iter(())
         row = 0
@@ -239,19 +246,7 @@ def verify(
         if digests:
             check_digest(data.location, name, sha256, findings)
     check_ledger(str(path), manifest, findings)
-    total: Tally | None = None
-    size = 0
-    with run.open_executor() as executor:
-        results = executor.map(VerifyJob.__call__, jobs)
-        for done, (job, (found, tally)) in enumerate(zip(jobs, results, strict=True), 1):
-            findings.update(found)
-            if total is None:
-                total = tally
-            elif tally is not None:
-                total.update(tally)
-            size += sum(entry.bytes for entry in job.entries)
-            if run.on_progress is not None:
-                run.on_progress(Progress(stage="verify", done=done, total=len(jobs), shards=done, bytes=size))
+    total = run_jobs(jobs, findings, run)
     checks = _checks(manifest, findings, digests=digests, against=against)
     if total is not None:
         checks += judge(total, mask_rule(metadata), jobs[0]._vocabulary)
@@ -308,19 +303,4 @@ def _checks(manifest: Manifest, findings: Findings, *, digests: bool, against: o
         if against is not None:
             checks.append(findings.check("unmasking", f"gives back the rows of {against}"))
         checks += label_checks(findings, mask_rule(metadata))
-    return checks
-
-
-def label_checks(findings: Findings, rule: Any) -> list[Check]:
-    """The checks of labels and counts that hold with certainty."""
-    checks = [
-        findings.check("labels", "-100 or an id"),
-        findings.check("specials", "neither special ids nor padding are selected"),
-        findings.check("replacements", "the mask token, the token itself, or an id that may be drawn"),
-        findings.check("stray_masks", "no mask token where nothing is selected"),
-    ]
-    if rule.selection == "exact" or rule.max_predictions is not None:
-        checks.append(findings.check("row_counts", "every row has the number of selected tokens that it must"))
-    if rule.unit != "token":
-        checks.append(findings.check("whole_units", f"every {rule.unit} is selected whole or not at all"))
     return checks
