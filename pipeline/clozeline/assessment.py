@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from clozeline.masking.transform import Masking
 
 
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AssessOptions:
     """Which rows and masks, and how.

@@ -6,18 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny_models import LENGTH, tiny_model
 
 import clozeline
 
 SEED = 7
+torch.set_num_threads(1)  # tiny matrices gain nothing from more, and lose much on a busy machine
 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
     """`packed` and `masked` (two copies, seed 7) of some 60 rows of 32 positions in 3 shards, their last rows padded."""
     folder = tmp_path_factory.mktemp("prepared")
-    lines = [f"document {i} and " + " ".join(f"the word{(i * 7 + k) % 23}" for k in range(i % 9 * 3)) for i in range(24)]
+    lines = [
+        f"document {i} and " + " ".join(f"the word{(i * 7 + k) % 23}" for k in range(i % 9 * 3)) for i in range(24)
+    ]
     (folder / "corpus.txt").write_text("\n".join(lines) + "\n")
     clozeline.prepare(
         folder / "corpus.txt",

@@ -25,7 +25,9 @@ def in_batches(rows: dict[str, np.ndarray], size: int) -> Any:
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
-def test_every_architecture_gives_the_plain_loss_in_any_batch_size(kind: str, prepared: Path, vocabulary_size: int) -> None:
+def test_every_architecture_gives_the_plain_loss_in_any_batch_size(
+    kind: str, prepared: Path, vocabulary_size: int
+) -> None:
     model = tiny_model(kind, vocabulary_size)
     rows = rows_of(prepared / "masked")
     expected = plain_loss(model, rows)
@@ -52,7 +54,9 @@ def test_the_head_called_apart_gives_the_models_own_logits(kind: str, vocabulary
 def test_equal_logits_give_the_logarithm_of_the_vocabulary(prepared: Path) -> None:
     rows = rows_of(prepared / "masked")
     for size in (50, 115, 30_522, 250_002):
-        result = clozeline.evaluate(FixedLogits(size), in_batches({**rows, "labels": np.minimum(rows["labels"], 49)}, 64))
+        result = clozeline.evaluate(
+            FixedLogits(size), in_batches({**rows, "labels": np.minimum(rows["labels"], 49)}, 64)
+        )
         assert result.loss == pytest.approx(math.log(size), rel=0, abs=4e-15)
         assert result.accuracy == 0.0, "ties are no knowledge"
         assert result.standard_error == pytest.approx(0, abs=1e-14)

@@ -67,7 +67,16 @@ def test_a_lost_process_is_an_error_and_not_a_smaller_sum(prepared: Path, bert_f
 
 
 def test_the_command_runs_under_torchrun(prepared: Path, bert_folder: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "clozeline"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "clozeline",
+    ]
     command += ["evaluate", str(prepared / "masked"), "--model", str(bert_folder), "--device", "cpu", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr

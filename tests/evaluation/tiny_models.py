@@ -25,8 +25,14 @@ CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
         {"n_layers": 2, "n_heads": 2, "dim": 16, "hidden_dim": 32, "max_position_embeddings": LENGTH},
     ),
     "electra": ("ElectraConfig", {**_PLAIN, "embedding_size": 8}),
-    "modernbert": ("ModernBertConfig", {**_SIZES, "hidden_size": 16, "max_position_embeddings": LENGTH, "pad_token_id": 0}),
-    "deberta": ("DebertaConfig", {**_PLAIN, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}),
+    "modernbert": (
+        "ModernBertConfig",
+        {**_SIZES, "hidden_size": 16, "max_position_embeddings": LENGTH, "pad_token_id": 0},
+    ),
+    "deberta": (
+        "DebertaConfig",
+        {**_PLAIN, "type_vocab_size": 0, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+    ),
     "deberta-v2": ("DebertaV2Config", {**_PLAIN, "type_vocab_size": 0}),
     "albert": ("AlbertConfig", {**_PLAIN, "embedding_size": 8}),
 }
@@ -79,7 +85,9 @@ def plain_losses(model: Any, rows: dict[str, np.ndarray]) -> list[np.ndarray]:
     with torch.no_grad():
         for ids, mask, labels in zip(rows["input_ids"], rows["attention_mask"], rows["labels"], strict=True):
             logits = model(input_ids=torch.tensor(ids[None]), attention_mask=torch.tensor(mask[None])).logits[0]
-            every = torch.nn.functional.cross_entropy(logits.double(), torch.tensor(labels), reduction="none", ignore_index=-100)
+            every = torch.nn.functional.cross_entropy(
+                logits.double(), torch.tensor(labels), reduction="none", ignore_index=-100
+            )
             losses.append(every[torch.tensor(labels) != -100].numpy())
     return losses
 

@@ -133,7 +133,7 @@ def evaluate(
                 EvaluateProgress(rows=totals.rows, loss=loss, rows_per_second=(totals.rows - resumed_rows) / seconds)
             )
 
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         for number, raw in enumerate(batches, start=resumed):
@@ -148,7 +148,8 @@ def evaluate(
         while waiting:
             settle()
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
     facts = np.array([resumed_rows, scorer.largest_batch]), np.array([time.perf_counter() - begun])
     mine = {**totals.state(), "facts": facts[0], "seconds": facts[1]}
     everything, states = Totals(), gather(mine)
