@@ -39,7 +39,9 @@ _PLACES = {
     "Masking": "masking.transform",
     "MaskOptions": "masking.mask",
     "mask": "masking.mask",
-    "PackOptions": "packing.pack",
+    "TokenCounts": "store.masks",
+    "token_counts": "masking.counts",
+    "PackOptions": "packing.options",
     "pack": "packing.pack",
     "prepare": "preparation",
     "PrepareResult": "preparation",
@@ -50,8 +52,14 @@ _PLACES = {
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
+    "VocabOptions": "vocabulary.train",
+    "VocabResult": "vocabulary.train",
+    "vocab": "vocabulary.train",
     "StreamOptions": "streaming.stream",
     "TokenStream": "streaming.stream",
+    "Check": "verification.findings",
+    "VerifyResult": "verification.findings",
+    "verify": "verification.verify",
 }
 
 __all__ = sorted(_PLACES)

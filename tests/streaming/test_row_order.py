@@ -15,7 +15,9 @@ from clozeline.streaming.order import RowOrder
 
 def by_the_book(seed: int, epoch: int, count: int, position: int) -> int:
     """Row order version 1, shuffle "global", as `docs/stream.md` defines it, with Python's integers."""
-    keys = [int(k) for k in np.random.Philox(key=[seed, epoch], counter=[0, 0, 0, 3]).random_raw(6)]
+    keys = [
+        int(k) for k in np.random.Philox(key=np.array([seed, epoch], np.uint64), counter=[0, 0, 0, 3]).random_raw(6)
+    ]
     a = isqrt(count - 1) + 1
     b = -(-count // a)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
+LOCK = "lock"
 
 
 class DigestingFile:
@@ -34,11 +35,11 @@ class DigestingFile:
         self.closed = False  # pyarrow asks
 
     def write(self, data: bytes | memoryview) -> int:
-        self._raw.write(data)
-        self._sha256.update(data)
-        written = len(memoryview(data).cast("B")) if not isinstance(data, bytes) else len(data)
-        self.bytes += written
-        return written
+        view = memoryview(data).cast("B")
+        self._raw.write(view)
+        self._sha256.update(view)
+        self.bytes += len(view)
+        return len(view)
 
     def flush(self) -> None:
         """Nothing: what counts is the fsync before publication."""
@@ -131,7 +132,7 @@ class Location:
         Raises:
             DestinationError: another process holds it.
         """
-        path = self.path / WORK / "lock"
+        path = self.path / WORK / LOCK
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clozeline.store.manifest import Metadata
+    from clozeline.streaming.buffers import Buffers
 
 Copy = int | Literal["all", "epoch"]
 
@@ -108,28 +109,25 @@ class TokenRows:
         places = [p for p in self._places[0].tolist() if self.data.manifest.shards[p].rows]
         return self.data.shard(places[0]).columns() if places else []
 
-    def take(self, at: Identity, names: list[str]) -> dict[str, NDArray[Any]]:
-        """The columns of rows, in the order given, in the stored integer widths: (B, L) or (B,) each.
+    def take(
+        self, at: Identity, names: list[str], buffers: Buffers, wide: np.dtype[Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """The columns of rows, in the order given: (B, L) or (B,) each, in the stored integer widths or as `wide`.
 
         The rows are read shard by shard in the order of the files, so the cost in Python is one step per shard touched.
         """
         count = len(at.row)
-        if not count:
-            return {}
-        order = np.lexsort((at.row, at.place))
-        places = at.place[order]
+        number = at.number
+        in_order = bool((number[1:] >= number[:-1]).all())
+        order = None if in_order else np.argsort(number)
+        places = at.place if order is None else at.place[order]
+        sorted_rows = at.row if order is None else at.row[order]
         starts = np.flatnonzero(places[1:] != places[:-1]) + 1
-        in_order = bool((order[1:] > order[:-1]).all())
         out: dict[str, NDArray[Any]] = {}
         for first, last in pairwise([0, *starts.tolist(), count]):
             shard = self.data.shard(int(places[first]))
-            where = order[first:last]
-            rows = at.row[where]
-            for name in names:
-                if name not in out:
-                    out[name] = np.empty((count, *shard.row_shape(name)), shard.dtype(name))
-                if in_order:
-                    shard.take(name, rows, out[name][first:last])
-                else:
-                    out[name][where] = shard.take(name, rows)
+            if not out:
+                out = {n: buffers.empty((count, *shard.row_shape(n)), wide or shard.dtype(n)) for n in names}
+            where = slice(first, last) if order is None else order[first:last]
+            shard.take_into(out, sorted_rows[first:last], where)
         return out

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clozeline.store.manifest import Metadata
+    from clozeline.streaming.buffers import Buffers
     from clozeline.streaming.order import RowOrder
 
 MODEL_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "labels", "next_sentence_label")
 _LOCATE_ROWS = 16_384  # positions located at once
-_ROWS_PER_SHARD = 16  # gather at least so many from each shard touched, on average
+_ROWS_PER_SHARD = 64  # gather at least so many from each shard touched, on average
 
 
 class Transform(Protocol):
@@ -68,13 +69,20 @@ class Source:
 
     Args:
         columns: further columns to give beside those that models take.
+        full_mask: give `attention_mask` also for batches without padding.
     """
 
     def __init__(
-        self, rows: TokenRows, order: RowOrder, transform: Transform | None = None, columns: tuple[str, ...] = ()
+        self,
+        rows: TokenRows,
+        order: RowOrder,
+        transform: Transform | None = None,
+        *,
+        columns: tuple[str, ...] = (),
+        full_mask: bool = True,
     ) -> None:
         self.rows, self.order, self.transform = rows, order, transform
-        self._extra = columns
+        self._extra, self._full_mask = columns, full_mask
         self._names: list[str] | None = None
         self._inner: set[str] = set()
 
@@ -101,49 +109,80 @@ class Source:
         }
 
     def names(self) -> list[str]:
-        """Columns to read.
+        """Columns to read; `attention_mask` is made from `num_tokens` where it can be.
 
         Raises:
             DataError: one that is asked for is not there.
         """
         if self._names is None:
             there = self.rows.columns()
-            needed = tuple(getattr(self.transform, "columns", ()))
-            for name in (*self._extra, *needed):
+            needed = {*getattr(self.transform, "columns", ())}
+            given = {*MODEL_COLUMNS, *self._extra}
+            for name in sorted({*self._extra, *needed}):
                 if there and name not in there:
                     raise DataError(f"{self.rows.data.location}: has no column {name!r}; there are {', '.join(there)}")
-            given = {*MODEL_COLUMNS, *self._extra}
-            self._inner = {*needed} - given
-            self._names = [name for name in there if name in given or name in needed]
+            if "attention_mask" in there:
+                needed.add("num_tokens")
+            self._inner = needed - given
+            self._names = [name for name in there if name in given | needed]
         return self._names
 
-    def finish(self, at: Identity, columns: dict[str, NDArray[Any]], epoch: int) -> dict[str, NDArray[Any]]:
-        """The transform's turn."""
+    def _read(self, at: Identity, buffers: Buffers, wide: np.dtype[Any] | None) -> dict[str, NDArray[Any]]:
+        names = self.names()
+        if "attention_mask" not in names:
+            return self.rows.take(at, names, buffers, wide)
+        columns = self.rows.take(at, [n for n in names if n != "attention_mask"], buffers, wide)
+        shape = columns["input_ids"].shape
+        if (columns["num_tokens"] < shape[1]).any():
+            columns.update(self.rows.take(at, ["attention_mask"], buffers, wide))
+        elif self._full_mask:  # no padding: writing ones is cheaper than reading them
+            columns["attention_mask"] = buffers.empty(shape, wide or np.dtype(np.uint8))
+            columns["attention_mask"].fill(1)
+        return columns
+
+    def _finish(self, at: Identity, columns: dict[str, NDArray[Any]], epoch: int) -> dict[str, NDArray[Any]]:
         if self.transform is not None:
             columns = self.transform(columns, shards=at.shard, rows=at.row, epoch=epoch, meta=self.rows.metadata)
         return {name: values for name, values in columns.items() if name not in self._inner}
 
-    def batches(self, epoch: int, positions: Iterator[NDArray[np.int64]]) -> Iterator[Batch]:
+    def batches(
+        self,
+        epoch: int,
+        positions: Iterator[NDArray[np.int64]],
+        buffers: Buffers,
+        wide: np.dtype[Any] | None = None,
+    ) -> Iterator[Batch]:
         """A batch for each array of positions of an epoch.
 
-        Several batches are located and read at once where there are many shards, so that the cost of touching a shard is
-        shared; the first few are not, so that they come soon.
+        Many batches are located at once, and several are read at once where there are many shards, so that the cost of
+        touching a shard is shared; the first few are not, so that they come soon.
+
+        Args:
+            buffers: where the batches are put.
+            wide: a dtype that integers may come in where that saves a copy.
         """
-        names = self.names()
         ahead = 1
         while block := list(islice(positions, ahead)):
-            numbers = self.order.rows(epoch, np.concatenate(block))
-            at = self.rows.identify(numbers, epoch)
-            sizes = [len(p) for p in block]
-            together = max(1, _ROWS_PER_SHARD * self.rows.shards // max(1, sizes[0]))
-            first = 0
+            at = self.rows.identify(self.order.rows(epoch, np.concatenate(block)), epoch)
+            size = max(1, len(block[0]))
+            scattered = self.order.shuffle == "global"
+            together = max(1, _ROWS_PER_SHARD * self.rows.shards // size) if scattered else 1
             for i in range(0, len(block), together):
-                last = first + sum(sizes[i : i + together])
-                columns = self.rows.take(Identity(*(a[first:last] for a in at)), names)
-                base = first
-                for size in sizes[i : i + together]:
-                    here = slice(first - base, first - base + size)
-                    part = Identity(*(a[first : first + size] for a in at))
-                    yield Batch(part, self.finish(part, {n: v[here] for n, v in columns.items()}, epoch))
-                    first += size
-            ahead = min(2 * ahead, max(1, _LOCATE_ROWS // max(1, sizes[0])))
+                yield from self._group(epoch, _part(at, i * size, (i + together) * size), size, buffers, wide)
+            ahead = min(2 * ahead, max(1, _LOCATE_ROWS // size))
+
+    def _group(
+        self, epoch: int, at: Identity, size: int, buffers: Buffers, wide: np.dtype[Any] | None
+    ) -> Iterator[Batch]:
+        """Batches of `size` rows that are read together."""
+        count = len(at.row)
+        alone = count <= size
+        columns = self._read(at, buffers, wide if alone and self.transform is None else None)
+        for first in range(0, count, size):
+            part = _part(at, first, first + size)
+            mine = columns if alone else {n: v[first : first + size] for n, v in columns.items()}
+            yield Batch(part, self._finish(part, mine, epoch))
+
+
+def _part(at: Identity, first: int, last: int) -> Identity:
+    return Identity(*(values[first:last] for values in at))

@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from clozeline.errors import ConfigError
 from clozeline.mask_function import IGNORE
+from clozeline.streaming.buffers import Buffers
 from clozeline.streaming.cursor import MAX_WORKERS, Cursor
 from clozeline.streaming.order import RowOrder
 from clozeline.streaming.plan import EpochPlan
@@ -44,12 +45,15 @@ class StreamOptions:
     Attributes:
         dtype: of the integers given: "int64", which embedding layers and losses of every version take, or "int32".
         identity: give `shard`, `row` and `global_row` too, int64 (B,): where each row stands; -1 for padding rows.
+        full_attention_mask: give `attention_mask` also with batches that have no padding; without it such batches come
+            without, and attention kernels for rows of one length can be used.
         columns: names of stored columns to give beside those that models take.
         block_rows, window_blocks: of shuffle="blocks"; see `RowOrder`.
     """
 
     dtype: Literal["int64", "int32"] = "int64"
     identity: bool = False
+    full_attention_mask: bool = True
     columns: tuple[str, ...] = ()
     block_rows: int = 4096
     window_blocks: int = 16
@@ -110,8 +114,9 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
             block_rows=options.block_rows,
             window_blocks=options.window_blocks,
         )
-        self._source = Source(rows, order, transform, options.columns)
+        self._source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
         self._options = options
+        self._wide = np.dtype(options.dtype)
         self._batch_size = batch_size
         self._rank_given = rank is not None
         self.rank, self.world_size = find_rank(rank, world_size)
@@ -236,8 +241,9 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         plan = self._plan(start)
         self._done = (epoch, start)
         index = iter(indices)
-        for batch, padding in self._batches(plan, epoch, indices):
-            tensors = self._tensors(batch, padding)
+        buffers = Buffers()
+        for batch, padding in self._batches(plan, epoch, indices, buffers):
+            tensors = self._tensors(batch, padding, buffers)
             if self._batch_size is not None:
                 self._count(plan, epoch, next(index))
                 yield tensors
@@ -252,7 +258,9 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
     def _count(self, plan: EpochPlan, epoch: int, index: int) -> None:
         self._done = (epoch, plan.start + (index + 1) * plan.global_batch)
 
-    def _batches(self, plan: EpochPlan, epoch: int, indices: range) -> Iterator[tuple[Batch, NDArray[np.bool_]]]:
+    def _batches(
+        self, plan: EpochPlan, epoch: int, indices: range, buffers: Buffers
+    ) -> Iterator[tuple[Batch, NDArray[np.bool_]]]:
         """The batches of these indices, and which of their rows are padding, bool (B,)."""
         whole = range(indices.start, plan.whole, indices.step)
         with_last = plan.batches > plan.whole and plan.whole in indices
@@ -262,12 +270,12 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
                 block = plan.positions(np.array(whole[i : i + _AT_ONCE]))
                 yield from block if self._batch_size is not None else [block.reshape(-1)]
 
-        for batch in self._source.batches(epoch, positions()):
+        for batch in self._source.batches(epoch, positions(), buffers, self._wide):
             yield batch, np.zeros(len(batch.at.row), bool)
         if with_last:
             last = plan.last_positions()
             padding = last < 0
-            for batch in self._source.batches(epoch, iter([np.where(padding, 0, last)])):
+            for batch in self._source.batches(epoch, iter([np.where(padding, 0, last)]), buffers, self._wide):
                 yield self._padded(batch, padding), padding
 
     def _padded(self, batch: Batch, padding: NDArray[np.bool_]) -> Batch:
@@ -285,8 +293,8 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
             )
         return batch._replace(columns=columns)
 
-    def _tensors(self, batch: Batch, padding: NDArray[np.bool_]) -> Tensors:
-        tensors = widen(batch.columns, self._options.dtype)
+    def _tensors(self, batch: Batch, padding: NDArray[np.bool_], buffers: Buffers) -> Tensors:
+        tensors = widen(batch.columns, self._wide, buffers)
         if self._options.identity:
             tensors.update(identity_tensors(batch.at, padding))
         return tensors

@@ -13,18 +13,25 @@ import torch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from clozeline.streaming.buffers import Buffers
     from clozeline.streaming.rows import Identity
 
 Tensors = dict[str, torch.Tensor]
 
 
-def widen(columns: dict[str, NDArray[Any]], dtype: str) -> Tensors:
-    """Integer columns as tensors of `dtype` ("int64" or "int32"), freshly allocated; others keep theirs."""
-    wide = np.dtype(dtype)
-    return {
-        name: torch.from_numpy(values.astype(wide) if values.dtype.kind in "iu" else np.ascontiguousarray(values))
-        for name, values in columns.items()
-    }
+def widen(columns: dict[str, NDArray[Any]], dtype: np.dtype[Any], buffers: Buffers) -> Tensors:
+    """Integer columns as tensors of a dtype; others keep theirs. A tensor holds on to its own rows only."""
+    return {name: torch.from_numpy(_as(values, dtype, buffers)) for name, values in columns.items()}
+
+
+def _as(values: NDArray[Any], dtype: np.dtype[Any], buffers: Buffers) -> NDArray[Any]:
+    if values.dtype.kind not in "iu":
+        return np.array(values)
+    if values.dtype == dtype and values.base is None:
+        return values
+    wide = buffers.empty(values.shape, dtype)
+    np.copyto(wide, values)
+    return wide
 
 
 def identity_tensors(at: Identity, padding: NDArray[np.bool_]) -> Tensors:
