@@ -31,6 +31,7 @@ _PLACES = {
     "compare": "evaluation.compare",
     "Comparison": "evaluation.compare",
     "evaluate": "evaluation.evaluate",
+    "EvaluateCallback": "training",
     "EvaluateOptions": "evaluation.evaluate",
     "EvaluateProgress": "evaluation.evaluate",
     "EvaluateResult": "evaluation.result",
