@@ -13,7 +13,8 @@ from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
 from clozeline.packing.engines import ENGINES
 from clozeline.packing.options import PackOptions
-from clozeline.packing.pack import PackedRows, PackTask, pack_jobs, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.task import PackedRows, PackTask
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
@@ -24,6 +25,7 @@ from clozeline.store.location import WORK, Location
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clozeline.run.stage import RunPass
     from clozeline.store.documents import DocumentSource
     from clozeline.store.manifest import Manifest, Metadata
     from clozeline.store.output import Output
@@ -113,8 +115,14 @@ def prepare(
     outputs: list[Output] = [packed]
     if masked is not None:
         outputs.append(masked_output(masked_place, *masked, packed.files, inputs, packed.account))
-    jobs = pack_jobs(task, readers)
+    jobs, first_pass = pack_jobs(task, readers)
+
+    def passes(run_pass: RunPass) -> None:
+        for each in (before, first_pass):
+            if each is not None:
+                each(run_pass)
+
     results = run_stage(
-        "run", outputs, jobs, run, before=before, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
+        "run", outputs, jobs, run, before=passes, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
     )
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)
