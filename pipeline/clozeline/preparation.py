@@ -17,6 +17,7 @@ from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, re
 from clozeline.packing.task import PackedRows, PackTask
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
+from clozeline.sharding.files import refuse_changed
 from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
@@ -122,7 +123,9 @@ def prepare(
             if each is not None:
                 each(run_pass)
 
-    results = run_stage(
-        "run", outputs, jobs, run, before=passes, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
-    )
+    def check() -> None:
+        refuse_changed(corpus.files)
+        refuse_no_rows(packed, ", ".join(map(str, paths)))
+
+    results = run_stage("run", outputs, jobs, run, before=passes, check=check)
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

@@ -2,7 +2,7 @@
 
 After Devlin et al. 2019 (section 3.1, "Task #2", and appendix A.2) and, for the order of two segments, Lan et al. 2020
 (section 3.1). Segments are whole sentences. Everything random about the pair that begins with sentence s of document d of text
-shard h in copy c comes from one block of words, `Philox(key=[seed, c], counter=[s, d, h, 4])`: it depends on no worker and no order.
+shard h in copy c comes from one block of words, `Philox(key=[seed, c], counter=[s, d, h, 4])`: no order matters.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import TokenizerError
-from clozeline.store.manifest import TokenizerFacts, digest, to_ranges
+from clozeline.store.manifest import TokenizerFacts, digest, to_bits, to_ranges
 
 if TYPE_CHECKING:
     import os
@@ -104,8 +104,18 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
         pair_ids=(separator,) if between is None else tuple(between),
         special_ids=tuple(sorted(special)),
         ordinary_ranges=tuple((a, b) for a, b in to_ranges(ordinary)),
+        continuing=_continuing(body["model"], special),
     )
     return LoadedTokenizer(json=text, facts=facts, files=files, unk_token=unk_token)
+
+
+def _continuing(model: dict[str, Any], special: set[int]) -> str | None:
+    """Ids that continue a word, where the model marks them."""
+    prefix = model.get("continuing_subword_prefix")
+    if model.get("type") != "WordPiece" or not prefix:
+        return None
+    continuing = {i for token, i in model["vocab"].items() if token.startswith(prefix) and token != prefix}
+    return to_bits(continuing - special)
 
 
 def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import DataError
 from clozeline.store.location import Location
 from clozeline.store.manifest import Manifest, Metadata
-from clozeline.store.shards import TokenShard
+from clozeline.store.shards import RESTORE, TokenShard
 
 if TYPE_CHECKING:
     import os
@@ -34,6 +34,9 @@ class Data:
             raise DataError(f"{path}: holds {STAGES[self.metadata.stage]} data, {wanted} data is needed here")
         self._shards: dict[int, TokenShard] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shards": {}}  # memory maps stay behind when a data set goes to another process
+
     @property
     def metadata(self) -> Metadata:
         return self.manifest.metadata
@@ -44,9 +47,7 @@ class Data:
             shard = TokenShard(self.location, self.manifest.shards[index])
             said = (shard.schema_metadata["copy"], shard.schema_metadata["shard"])
             if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
-                raise DataError(
-                    f"{shard.path}: belongs to other work than the manifest beside it; restore it or prepare the data again"
-                )
+                raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; {RESTORE}")
             self._shards[index] = shard
         return self._shards[index]
 

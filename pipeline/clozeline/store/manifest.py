@@ -6,6 +6,7 @@ may enter here: that is what `run.json` is for.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
@@ -46,6 +47,18 @@ def to_ranges(ids: list[int]) -> list[list[int]]:
     return ranges
 
 
+def to_bits(ids: set[int]) -> str:
+    """A set of ids as base64 of one bit for each id up to the largest, lowest bit first.
+
+    >>> to_bits({0, 9})
+    'AQI='
+    """
+    bits = bytearray(max(ids, default=-1) // 8 + 1)
+    for i in ids:
+        bits[i // 8] |= 1 << i % 8
+    return base64.b64encode(bits).decode()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerFacts:
     """What later stages must know of the tokenizer, so that none of them needs the tokenizer itself.
@@ -59,6 +72,9 @@ class TokenizerFacts:
         pair_ids: what it puts between the two segments of a pair.
         special_ids: named special tokens and added tokens flagged special, sorted.
         ordinary_ranges: every other id that exists, as inclusive ranges.
+        continuing: which ids continue a word (WordPiece's "##ing"): base64 of a bit for each id, lowest bit first; None where
+            the model marks no continuation, and words can only be known from the tokenizer at work (`pack --word-starts`).
+            Ranges would take fifteen times the space: such ids lie scattered.
     """
 
     sha256: str
@@ -73,12 +89,13 @@ class TokenizerFacts:
     pair_ids: tuple[int, ...]
     special_ids: tuple[int, ...]
     ordinary_ranges: tuple[tuple[int, int], ...]
+    continuing: str | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TokenizerFacts:
         tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "pair_ids", "special_ids")}
-        ranges = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
-        return cls(**{**data, **tuples, "ordinary_ranges": ranges})
+        ordinary = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
+        return cls(**{**data, **tuples, "ordinary_ranges": ordinary})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
