@@ -40,6 +40,9 @@ _PLACES = {
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
+    "VocabOptions": "vocabulary.train",
+    "VocabResult": "vocabulary.train",
+    "vocab": "vocabulary.train",
 }
 
 __all__ = sorted(_PLACES)

@@ -53,20 +53,21 @@ def _defaults(path: Path, config: dict[str, Any], command: str) -> dict[str, Any
     defaults: dict[str, Any] = {}
     origin: dict[str, str] = {}
     sections = _RUN_SECTIONS if command == "run" else (command,)
-    known = {name: _option_names(name) for name in COMMANDS}
     for section, values in config.items():
-        if section not in known:
-            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in known)}")
+        if section not in COMMANDS:
+            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in COMMANDS)}")
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: {section!r} stands outside a section; write it under [{command}]")
+        known = _option_names(section)
         for key in values:
-            if key.replace("-", "_") not in known[section]:
-                options = ", ".join(sorted(known[section]))
+            if key.replace("-", "_") not in known:
+                options = ", ".join(sorted(known))
                 raise ConfigError(f"{path}: unknown key {key!r} in [{section}]; there are {options}")
+    own = _option_names(command)
     for section in sections:
         for key, value in config.get(section, {}).items():
             name = key.replace("-", "_")
-            if name not in known[command]:
+            if name not in own:
                 continue
             if section != "run" and defaults.get(name, value) != value:
                 raise ConfigError(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clozeline.store.documents import DocumentSource
 
 STAGE = "sharding"
-_BATCH_BYTES = 4 * 2**20
+_BATCH_BYTES = 2**20
 _BATCH_DOCUMENTS = 1024
 
 
@@ -243,7 +243,7 @@ def shard(
         InputError: input that is missing, damaged or no text, or holds no document.
         DestinationError: `dest` is taken.
 
-    Memory: a few blocks of 4 MiB a worker, and the longest document.
+    Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
     paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)

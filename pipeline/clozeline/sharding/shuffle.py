@@ -29,7 +29,7 @@ _SCHEMA = pa.schema({"word": pa.uint64(), "doc_id": pa.string(), "text": pa.larg
 
 def bucket_count(total_bytes: int, shards: int) -> int:
     """Buckets of about `_SPILL_BYTES` of text, a whole number for each shard."""
-    return shards * -(-total_bytes // (shards * _SPILL_BYTES) or -1)
+    return shards * max(1, -(-total_bytes // (shards * _SPILL_BYTES)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

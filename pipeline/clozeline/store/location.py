@@ -34,11 +34,11 @@ class DigestingFile:
         self.closed = False  # pyarrow asks
 
     def write(self, data: bytes | memoryview) -> int:
-        self._raw.write(data)
-        self._sha256.update(data)
-        written = len(memoryview(data).cast("B")) if not isinstance(data, bytes) else len(data)
-        self.bytes += written
-        return written
+        view = memoryview(data).cast("B")
+        self._raw.write(view)
+        self._sha256.update(view)
+        self.bytes += len(view)
+        return len(view)
 
     def flush(self) -> None:
         """Nothing: what counts is the fsync before publication."""

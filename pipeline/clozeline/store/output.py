@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from clozeline.errors import DestinationError, LedgerError
+from clozeline.errors import DestinationError, InputError, LedgerError
 from clozeline.store.ledger import Ledger
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import NAME, Manifest, Metadata, ShardEntry
@@ -91,9 +91,20 @@ class Output:
             else:
                 plan = {"metadata": self.metadata.to_json(), "inputs": self.inputs}
                 self.location.write(_PLAN, json.dumps(plan).encode())
-            yield self
+            try:
+                yield self
+            except InputError:
+                # Mended input or other options make other bytes: what stands here can never be resumed.
+                self._discard()
+                raise
             if self.finished is not None:
                 self.location.remove(WORK)
+
+    def _discard(self) -> None:
+        for name in [*self.shards, WORK]:
+            self.location.remove(name)
+        if not self.location.names():
+            self.location.path.rmdir()
 
     def _refuse_foreign(self, *, force: bool, resume: bool) -> None:
         if not self.location.exists():

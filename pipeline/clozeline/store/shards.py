@@ -16,12 +16,14 @@ from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
 
 if TYPE_CHECKING:
+    from mmap import mmap
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from clozeline.store.location import Location
 
+RESTORE = "restore it or prepare the data again"
 _END_OF_STREAM = 8  # bytes: the continuation mark and a zero length
 
 
@@ -83,15 +85,32 @@ class ShardWriter:
         if error is None:
             self._stream.close()
         self._manager.__exit__(kind, error, trace)
-        self.entry = ShardEntry(
-            file=self._name,
-            copy=self._copy,
-            shard=self._shard,
-            rows=self._rows,
-            tokens=self._tokens,
-            bytes=self._file.bytes,
-            sha256=self._file.sha256,
-        )
+        if error is None:
+            self.entry = ShardEntry(
+                file=self._name,
+                copy=self._copy,
+                shard=self._shard,
+                rows=self._rows,
+                tokens=self._tokens,
+                bytes=self._file.bytes,
+                sha256=self._file.sha256,
+            )
+
+
+def map_shard(location: Location, entry: ShardEntry) -> mmap | bytes:
+    """The bytes of a shard, mapped.
+
+    Raises:
+        DataError: missing, or not as long as the manifest says. (Digests are for `verify`.)
+    """
+    path = f"{location}/{entry.file}"
+    try:
+        data = location.map(entry.file)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: named in the manifest, but missing; {RESTORE}") from error
+    if len(data) != entry.bytes:
+        raise DataError(f"{path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; {RESTORE}")
+    return data
 
 
 def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
@@ -124,23 +143,11 @@ class TokenShard:
     def __init__(self, location: Location, entry: ShardEntry) -> None:
         self.entry = entry
         self.path = f"{location}/{entry.file}"
-        try:
-            data = location.map(entry.file)
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{self.path}: named in the manifest, but missing; restore it or prepare the data again"
-            ) from error
-        if len(data) != entry.bytes:
-            raise DataError(
-                f"{self.path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; restore it or prepare the data again"
-            )
-        self._bytes = np.frombuffer(data, np.uint8)
+        self._bytes = np.frombuffer(map_shard(location, entry), np.uint8)
         try:
             self._map_columns()
         except (pa.ArrowException, OSError, ValueError, IndexError) as error:
-            raise DataError(
-                f"{self.path}: not a readable Arrow stream ({error}); restore it or prepare the data again"
-            ) from error
+            raise DataError(f"{self.path}: not a readable Arrow stream ({error}); {RESTORE}") from error
 
     def _map_columns(self) -> None:
         buffer = pa.py_buffer(self._bytes)
