@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
+LOCK = "lock"
 
 
 class DigestingFile:
@@ -134,8 +135,8 @@ class Location:
         Raises:
             DestinationError: another process holds it.
         """
-        path = self.path / WORK / "lock"
-        self._refuse_links("lock")
+        path = self.path / WORK / LOCK
+        self._refuse_links(LOCK)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
