@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clozeline.errors import ClozelineError, Interrupted, JobError
-from clozeline.run.executors import WorkerProcesses
+from clozeline.run.executors import SerialExecutor, WorkerProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -112,6 +112,8 @@ def _run(
     lost: list[Job] = []
     began: dict[Future[Any], float] = {}
     with executor_manager as executor:
+        if isinstance(executor, SerialExecutor):
+            window = 1  # handing out a job runs it: it is told of before the next begins
         while True:
             while waiting and len(running) < window and failure is None and not lost and not stop.asked:
                 job = waiting.popleft()
