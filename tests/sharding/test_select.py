@@ -199,6 +199,8 @@ def test_what_cannot_be_read_is_an_error_not_a_smaller_corpus(tmp_path: Path) ->
         target.chmod(0)
         reader, writer = os.pipe()
         if not os.fork():
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
             os.setresuid(65534, 65534, 65534)
             try:
                 find_files([str(folder)], str)
