@@ -41,6 +41,7 @@ _PLACES = {
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
     "StreamOptions": "streaming.stream",
+    "TokenLoader": "streaming.loader",
     "TokenStream": "streaming.stream",
 }
 
