@@ -41,6 +41,7 @@ _PLACES = {
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
     "StreamOptions": "streaming.stream",
+    "TokenDataset": "streaming.dataset",
     "TokenLoader": "streaming.loader",
     "TokenStream": "streaming.stream",
 }

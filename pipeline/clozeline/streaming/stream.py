@@ -16,6 +16,8 @@ from clozeline.errors import ConfigError
 from clozeline.mask_function import IGNORE
 from clozeline.streaming.buffers import Buffers
 from clozeline.streaming.cursor import MAX_WORKERS, Cursor
+from clozeline.streaming.misuse import check_caller
+from clozeline.streaming.mixture import Mixture
 from clozeline.streaming.order import RowOrder
 from clozeline.streaming.plan import EpochPlan
 from clozeline.streaming.ranks import check_rank, find_rank
@@ -26,10 +28,11 @@ from clozeline.streaming.tensors import widen
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from clozeline.store.manifest import Metadata
     from clozeline.streaming.order import Shuffle
     from clozeline.streaming.plan import Tail
     from clozeline.streaming.rows import Copy
@@ -44,7 +47,7 @@ class StreamOptions:
     """What is seldom changed.
 
     Attributes:
-        dtype: of the integers given: "int64", which embedding layers and losses of every version take, or "int32".
+        dtype: of integers: "int64", which embedding layers and losses of every version take, or "int32".
         identity: give `shard`, `row` and `global_row` too, int64 (B,): where each row stands; -1 for padding rows.
         full_attention_mask: give `attention_mask` also with batches that have no padding; without it such batches come
             without, and attention kernels for rows of one length can be used.
@@ -62,6 +65,10 @@ class StreamOptions:
     def __post_init__(self) -> None:
         if self.dtype not in ("int64", "int32"):
             raise ConfigError(f"dtype is {self.dtype!r}: use 'int64' or 'int32'")
+
+
+def with_identity(columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
+    return {**columns, "shard": at.shard, "row": at.row, "global_row": at.number}
 
 
 class Turn(NamedTuple):
@@ -124,7 +131,57 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
             block_rows=options.block_rows,
             window_blocks=options.window_blocks,
         )
-        self._source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
+        source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
+        self._set_up(source, batch_size, rank, world_size, tail, epoch, options)
+
+    @classmethod
+    def mix(
+        cls,
+        streams: Sequence[TokenStream],
+        weights: Sequence[float],
+        *,
+        batch_size: int | None = None,
+        rows: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        tail: Tail = "drop",
+        epoch: int | None = None,
+        options: StreamOptions | None = None,
+    ) -> TokenStream:
+        """One stream of several, in fixed proportions.
+
+        Args:
+            streams: what to mix. Of each its data, transform, shuffle, seed and copy count; batch size, rank, tail and epoch are
+                those of the mixture. A stream that is used up begins its own next epoch (with other masks).
+            weights: shares of the rows, one for each stream.
+            rows: in an epoch of the mixture; by default as many as the streams have together. The next epoch goes on in
+                each stream where this one ends.
+            options: `identity` adds `source`, int64 (B,): the index of the stream, beside the row's place in that.
+
+        Raises:
+            DataError: streams of different row lengths, vocabularies or columns.
+
+        After p rows a stream of weight w has given w * p of them, to within one row per stream: in each global batch too.
+        """
+        mixed = cls.__new__(cls)
+        sources = [s._source for s in streams]
+        if not all(isinstance(s, Source) for s in sources):
+            raise ConfigError("a mixture cannot be mixed again: mix all streams at once")
+        source = Mixture([s for s in sources if isinstance(s, Source)], weights, rows)
+        mixed._set_up(source, batch_size, rank, world_size, tail, epoch, options or StreamOptions())
+        return mixed
+
+    def _set_up(
+        self,
+        source: Source | Mixture,
+        batch_size: int | None,
+        rank: int | None,
+        world_size: int | None,
+        tail: Tail,
+        epoch: int | None,
+        options: StreamOptions,
+    ) -> None:
+        self._source = source
         self._options = options
         self._wide = np.dtype(options.dtype)
         self._batch_size = batch_size
@@ -171,9 +228,9 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         return self._plan(0)
 
     @property
-    def metadata(self) -> Any:
+    def metadata(self) -> Metadata:
         """Of the data set: tokenizer facts, row length, lineage."""
-        return self._source.rows.metadata
+        return self._source.metadata
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, the same on every rank (rows where batch_size is None)."""
@@ -210,9 +267,12 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
                 "the rows of this stream are given out by a DataLoader's worker processes, which do not tell how many: use "
                 "TokenLoader(stream, num_workers=...) and its state_dict"
             )
-        epoch, rows = self._done or self._cursor.begin()[:2]
-        state = self._state(epoch, rows)
-        return state if info is None else {**state, "worker": info.id, "workers": info.num_workers}
+        if info is None:
+            return self._state(*(self._done or self._cursor.begin()[:2]))
+        if self._worker_state is not None:
+            return self._worker_state
+        done = self._done or self._at(self.begin(info.id, info.num_workers), info.id)
+        return {**self._state(*done), "worker": info.id, "workers": info.num_workers}
 
     def _state(self, epoch: int, rows: int) -> dict[str, Any]:
         global_batch = None if self._batch_size is None else self._batch_size * self.world_size
@@ -240,6 +300,7 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
     # Rows
 
     def __iter__(self) -> Iterator[Tensors]:
+        check_caller(self._batch_size is not None, self.world_size)
         info = get_worker_info()
         if info is not None and info.num_workers > MAX_WORKERS:
             raise ConfigError(f"{info.num_workers} workers: at most {MAX_WORKERS} can share a stream")
@@ -255,17 +316,17 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
 
     def _pass(self, turn: Turn, indices: range) -> Iterator[Tensors]:
         """One pass over a part of an epoch, counted as it is given out."""
-        self._done = (turn.epoch, turn.plan.start)
+        self._done = self._at(turn, indices.start)
         index = iter(indices)
         buffers = Buffers()
         for columns in self.columns(turn, indices, buffers, self._wide):
             tensors = widen(columns, self._wide, buffers)
             if self._batch_size is not None:
-                self.count(turn, next(index))
+                self._done = self._at(turn, next(index) + indices.step)
                 yield tensors
                 continue
             for i in range(len(columns["input_ids"])):
-                self.count(turn, next(index))
+                self._done = self._at(turn, next(index) + indices.step)
                 yield {name: values[i] for name, values in tensors.items()}
         self.end(turn)
 
@@ -280,11 +341,17 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
 
     def count(self, turn: Turn, index: int) -> None:
         """Notes that the batch of this index is given out."""
-        self._done = (turn.epoch, turn.plan.start + (index + 1) * turn.plan.global_batch)
+        self._done = self._at(turn, index + 1)
+
+    @staticmethod
+    def _at(turn: Turn, index: int) -> tuple[int, int]:
+        """Epoch and rows given out when the batch of this index comes next."""
+        return turn.epoch, turn.plan.start + index * turn.plan.global_batch
 
     def end(self, turn: Turn) -> None:
         """Notes that a pass has ended."""
-        self._done = None
+        if get_worker_info() is None:
+            self._done = None  # a worker's state stays that of the epoch which other workers may not have ended
         if self._pinned is None:
             self._cursor.end(turn.worker, turn.epoch, turn.generation)
 
@@ -304,18 +371,19 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
                 yield from block if batched else [block.reshape(-1)] * bool(some)
 
         for batch in self._source.batches(turn.epoch, positions(), buffers, wide):
-            yield self._with_identity(batch.columns, batch.at)
+            yield self._named(batch.columns, batch.at)
         if last:
             at = plan.last_positions()
             padding = at < 0
             for batch in self._source.batches(turn.epoch, iter([np.where(padding, 0, at)]), buffers, wide):
                 place = Identity(*(np.where(padding, -1, values) for values in batch.at))
-                yield self._with_identity(self._without_labels(batch.columns, padding), place)
+                yield self._named(self._without_labels(batch.columns, padding), place)
 
-    def _with_identity(self, columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
-        if not self._options.identity:
-            return columns
-        return {**columns, "shard": at.shard, "row": at.row, "global_row": at.number}
+    def _named(self, columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
+        if self._options.identity:
+            return with_identity(columns, at)
+        columns.pop("source", None)
+        return columns
 
     def _without_labels(self, columns: dict[str, NDArray[Any]], padding: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
         if not padding.any():
