@@ -358,6 +358,15 @@ pack_options = _all_of(
         help="pairs: share of pairs of a length drawn at random.",
     ),
     click.option(
+        "--word-starts",
+        type=click.Choice(["tokenizer", "jieba"]),
+        is_flag=False,
+        flag_value="tokenizer",
+        default="",
+        help="Add the column word_starts, for whole-word masks where ids do not tell (all but WordPiece): by the tokenizer's words "
+        "and single Han characters, or with jieba by its Chinese words (pip install 'clozeline[zh]').",
+    ),
+    click.option(
         "--bins",
         type=_Bins(),
         default=(),
@@ -384,6 +393,7 @@ _PACK_VALUES = (
     "short_sequence_prob",
     "seed",
     "bins",
+    "word_starts",
 )
 
 

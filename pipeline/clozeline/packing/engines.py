@@ -18,6 +18,7 @@ import numpy as np
 
 from clozeline.errors import ConfigError, TokenizerError
 from clozeline.packing.tokenizer import LoadedTokenizer, load_tokenizer
+from clozeline.packing.words import offsets_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,11 @@ class Engine:
     @cached_property
     def _splitting(self) -> Encode:
         """`tokenizers`, with every special literal split after its first character."""
-        body = json.loads(self._loaded.json)
+        return _tokenizers_encoder(self._splitting_body)
+
+    @property
+    def _splitting_body(self) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self._loaded.json)
         heads: dict[str, list[str]] = {}
         for literal in self._literals:
             if len(literal) > 1:
@@ -99,7 +104,17 @@ class Engine:
         split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "MergedWithPrevious", "invert": False}
         before = [body["pre_tokenizer"]] if body.get("pre_tokenizer") else []
         body["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*before, split]}
-        return _tokenizers_encoder(body)
+        return body
+
+    @property
+    def with_offsets(self) -> Callable[[], Any]:
+        """`tokenizers` itself, which knows of words and offsets; loaded when called."""
+        return offsets_tokenizer(_plain(json.loads(self._loaded.json)))
+
+    @property
+    def splitting_with_offsets(self) -> Callable[[], Any]:
+        """The same, with every special literal split."""
+        return offsets_tokenizer(_plain(self._splitting_body))
 
     def encode(self, texts: list[bytes]) -> tuple[Ids, NDArray[np.int64], Counter[str]]:
         """Ids of documents.
