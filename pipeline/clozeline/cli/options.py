@@ -362,7 +362,6 @@ pack_options = _all_of(
         type=click.Choice(["tokenizer", "jieba"]),
         is_flag=False,
         flag_value="tokenizer",
-        default="",
         help="Add the column word_starts, for whole-word masks where ids do not tell (all but WordPiece): by the tokenizer's words "
         "and single Han characters, or with jieba by its Chinese words (pip install 'clozeline[zh]').",
     ),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 )
 @click.option("--foreign", is_flag=True, help="DIR is a file or folder of Arrow or Parquet that another tool masked.")
 @click.option("--tokenizer", help="Of foreign data: a folder with tokenizer.json, that file, or a name on the hub.")
+@click.option("--html", metavar="FILE", help="Write a report that stands on its own (pip install 'clozeline[report]').")
 @click.option("--digests/--no-digests", default=True, show_default=True, help="Recompute the sha256 of every file.")
 @rule_options
 @workers_option
@@ -37,6 +38,7 @@ def command(
     against: str | None,
     foreign: bool,
     tokenizer: str | None,
+    html: str | None,
     digests: bool,
     workers: int | None,
     as_json: bool,
@@ -59,7 +61,7 @@ def command(
     )
     given = [name for name in values if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT]
     if foreign:
-        result = _verify_foreign(data, tokenizer, build_mask_rule(values) if given else None, run)
+        result = _verify_foreign(data, tokenizer, build_mask_rule(values) if given else None, html, run)
     else:
         if given or tokenizer:
             option = given[0] if given else "tokenizer"
@@ -68,7 +70,7 @@ def command(
             )
         from clozeline.verification.verify import verify
 
-        result = verify(data, against=against, digests=digests, run=run)
+        result = verify(data, against=against, digests=digests, html=html, run=run)
     if as_json:
         print_json(result.to_json())
     else:
@@ -77,7 +79,9 @@ def command(
         ctx.exit(EXIT_NO)
 
 
-def _verify_foreign(data: str, tokenizer: str | None, rule: MaskRule | None, run: RunOptions) -> VerifyResult:
+def _verify_foreign(
+    data: str, tokenizer: str | None, rule: MaskRule | None, html: str | None, run: RunOptions
+) -> VerifyResult:
     if tokenizer is None:
         raise ConfigError("--foreign data does not say what its ids mean: give --tokenizer")
     import json
@@ -87,7 +91,9 @@ def _verify_foreign(data: str, tokenizer: str | None, rule: MaskRule | None, run
 
     loaded = load_tokenizer(tokenizer)
     model = json.loads(loaded.json)["model"].get("vocab")
-    return verify_foreign(data, loaded.facts, rule, vocabulary=model if isinstance(model, dict) else None, run=run)
+    return verify_foreign(
+        data, loaded.facts, rule, vocabulary=model if isinstance(model, dict) else None, html=html, run=run
+    )
 
 
 def describe(result: VerifyResult) -> str:

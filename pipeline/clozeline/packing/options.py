@@ -52,7 +52,7 @@ class PackOptions:
         short_sequence_prob: share of pairs whose length is drawn at random, so that short ones occur.
         seed: of the pairs, 0 to 2**64 - 1.
         bins: row lengths; each row goes to the shortest that holds it. Empty for none; the longest is `max_length`.
-        word_starts: add the column `word_starts`: words of the "tokenizer", or of "jieba" for Chinese; "" for none.
+        word_starts: add the column `word_starts`: words of the "tokenizer", or of "jieba" for Chinese.
     """
 
     max_length: int = 512
@@ -73,10 +73,10 @@ class PackOptions:
     short_sequence_prob: float = 0.1
     seed: int = 0
     bins: tuple[int, ...] = ()
-    word_starts: str = ""
+    word_starts: str | None = None
 
     def __post_init__(self) -> None:
-        if self.word_starts not in ("", *SEGMENTERS):
+        if self.word_starts not in (None, *SEGMENTERS):
             raise ConfigError(f"word_starts is {self.word_starts!r}: use {' or '.join(SEGMENTERS)}, or nothing")
         if self.packing not in SCHEMES:
             raise ConfigError(f"packing is {self.packing!r}: use {', '.join(SCHEMES)}")

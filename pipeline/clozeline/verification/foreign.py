@@ -22,6 +22,7 @@ from clozeline.store.masks import mask_vocabulary
 from clozeline.verification.findings import Findings, VerifyResult
 from clozeline.verification.jobs import label_checks, run_jobs
 from clozeline.verification.replay import check_counts, check_labels, unmask
+from clozeline.verification.report import report
 from clozeline.verification.sketch import WINDOW, Sketch
 from clozeline.verification.statistics import judge, needed_bits
 from clozeline.verification.tally import Marks, Tally
@@ -208,6 +209,7 @@ class ForeignJob:
             marks = Marks(original, labels, rule, vocabulary, columns.get("word_starts"), None, own_share=exact)
             check_counts(where, row, labels, marks, rule, SLACK, findings)
             tally.see(ids, labels, original, marks, rule, vocabulary)
+            tally.see_shape(original, columns["attention_mask"], vocabulary)
             tally.sketch.see(marks.selected, marks.units, 0, self.index, row)
             row += len(ids)
         return findings, tally
@@ -233,6 +235,7 @@ def verify_foreign(
     rule: MaskRule | None = None,
     *,
     vocabulary: dict[str, int] | None = None,
+    html: str | os.PathLike[str] | None = None,
     run: RunOptions | None = None,
 ) -> VerifyResult:
     """Checks masked rows that another tool wrote.
@@ -245,6 +248,7 @@ def verify_foreign(
         rule: the scheme that is expected. None: 15 % of tokens, 80/10/10; selected one by one or by an exact number a row,
             whichever the variance between rows says.
         vocabulary: token to id, where columns hold tokens as text.
+        html: a file to write a report to, which stands on its own.
 
     Raises:
         DataError: no such data, or columns that are not there.
@@ -283,7 +287,7 @@ def verify_foreign(
         )
     checks = [findings.check("rows", "ids exist, padding is padding"), *label_checks(findings, expected)]
     checks += judge(tally, expected, known, slack=SLACK)
-    return VerifyResult(
+    result = VerifyResult(
         path=str(path),
         stage="foreign",
         ok=all(check.ok for check in checks),
@@ -294,6 +298,9 @@ def verify_foreign(
         checks=tuple(checks),
         note=inferred,
     )
+    if html is not None:
+        Path(html).write_text(report(result, tally, expected, known, None, []), "utf-8")
+    return result
 
 
 def _measure(files: list[Path]) -> tuple[int, int]:

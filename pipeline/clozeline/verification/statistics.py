@@ -146,6 +146,11 @@ def find_tests(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary, *, slac
                 "length",
             )
         )
+    if rule.unit == "span" and tally.span_words.any():
+        wanted = np.zeros(len(tally.span_words))
+        wanted[1 : rule.max_span + 1] = rule.span_distribution
+        wanted *= tally.span_words.sum()
+        tests.append(_cells("span_lengths", tally.span_words, wanted, wanted, "words of a span", "length"))
     return tests
 
 

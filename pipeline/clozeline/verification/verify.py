@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from clozeline.verification.files import check_digest, check_ledger, check_metad
 from clozeline.verification.findings import Check, Findings, VerifyResult
 from clozeline.verification.jobs import label_checks, run_jobs
 from clozeline.verification.replay import check_counts, check_labels, check_replay, unmask
+from clozeline.verification.report import report
+from clozeline.verification.rows import RowDecoder, decode_row
 from clozeline.verification.sketch import WINDOW, Sketch
 from clozeline.verification.statistics import judge, needed_bits
 from clozeline.verification.tally import Marks, Tally
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from clozeline.store.location import Location
     from clozeline.store.manifest import Manifest, Metadata, ShardEntry
+    from clozeline.verification.rows import Piece
 
     Columns = dict[str, NDArray[Any]]
 
@@ -186,6 +190,8 @@ class VerifyJob:
         one = rule.for_copy(entry.copy)
         check_counts(where, row, labels, marks, one, 0, findings)
         tally.see(ids, labels, original, marks, one, vocabulary)
+        if entry.copy == 0:
+            tally.see_shape(original, columns["attention_mask"], vocabulary)
         tally.sketch.see(marks.selected, marks.units, entry.copy, entry.shard, row)
         return marks
 
@@ -216,6 +222,7 @@ def verify(
     *,
     against: str | os.PathLike[str] | None = None,
     digests: bool = True,
+    html: str | os.PathLike[str] | None = None,
     run: RunOptions | None = None,
 ) -> VerifyResult:
     """Checks a data set: its files, its ledger, and, where it is masked, every mask.
@@ -224,6 +231,7 @@ def verify(
         path: what `shard`, `pack` or `mask` wrote.
         against: the packed data set that it was masked from; unmasked rows are compared with it.
         digests: recompute the sha256 of every file.
+        html: a file to write a report to, which stands on its own.
 
     Returns:
         The verdict; a data set that is wrong is no error. Of right data sets the statistics reject one in 10,000 at most.
@@ -250,7 +258,7 @@ def verify(
     checks = _checks(manifest, findings, digests=digests, against=against)
     if total is not None:
         checks += judge(total, mask_rule(metadata), jobs[0]._vocabulary)
-    return VerifyResult(
+    result = VerifyResult(
         path=str(path),
         stage=metadata.stage,
         ok=all(check.ok for check in checks),
@@ -260,6 +268,24 @@ def verify(
         seed=metadata.seed,
         checks=tuple(checks),
     )
+    if html is not None:
+        rule, vocabulary = (mask_rule(metadata), jobs[0]._vocabulary) if total is not None else (None, None)
+        text = report(result, total, rule, vocabulary, manifest, _some_rows(data))
+        Path(html).write_text(text, "utf-8")
+    return result
+
+
+def _some_rows(data: Data) -> list[tuple[str, list[Piece]]]:
+    """The first rows of the first and last copy, where they can be read."""
+    if data.metadata.stage == "sharding":
+        return []
+    copies = sorted({entry.copy for entry in data.manifest.shards})
+    wanted = [(copy, row) for copy in dict.fromkeys((copies[0], copies[-1])) for row in range(2)]
+    try:
+        decoder = RowDecoder.of(data)
+        return [(f"row {row}, copy {copy}", decode_row(data, decoder, row, copy)) for copy, row in wanted]
+    except (DataError, OSError):  # told of by the checks
+        return []
 
 
 def _jobs(data: Data, packed: Data | None, *, digests: bool) -> list[VerifyJob]:
