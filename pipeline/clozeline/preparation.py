@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
-from clozeline.packing.engines import ENGINES
+from clozeline.packing.engines import ENGINES, seconds_per_mb
 from clozeline.packing.pack import PackedRows, PackJob, PackOptions, packed_metadata, packed_output, refuse_no_rows
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
@@ -104,6 +104,13 @@ def prepare(
         for reader in readers
     ]
     results = run_stage(
-        "run", outputs, jobs, run, before=before, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
+        "run",
+        outputs,
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=seconds_per_mb(loaded, engine),
+        before=before,
+        check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths))),
     )
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

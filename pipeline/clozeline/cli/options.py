@@ -105,7 +105,7 @@ output_options = _all_of(
 # How work is run
 
 workers_option = click.option(
-    "-j", "--workers", type=click.IntRange(min=1), help="Worker processes.  [default: usable cores]"
+    "-j", "--workers", type=click.IntRange(min=1), help="Workers, at most.  [default: usable cores]"
 )
 engine_option = click.option(
     "--engine",
@@ -118,18 +118,19 @@ run_options = _all_of(
     workers_option,
     click.option(
         "--executor",
-        type=click.Choice(["processes", "serial"]),
-        default="processes",
+        type=click.Choice(["auto", "processes", "serial"]),
+        default="auto",
         show_default=True,
-        help="Where the work is done; never changes a byte.",
+        help="Where the work is done; never changes a byte. auto: in worker processes if there is enough to do for them.",
     ),
+    click.option("--profile", is_flag=True, help="Tell where the time went: seconds and MB/s of input by section."),
     click.option("--resume", is_flag=True, help="Finish what an earlier run of the same work has left in DEST."),
     click.option("--force", is_flag=True, help="Replace what is in DEST."),
 )
 
 
 def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> RunOptions:
-    from clozeline.cli.report import progress, warn
+    from clozeline.cli.report import print_profile, progress, warn
     from clozeline.run.stage import RunOptions
 
     return RunOptions(
@@ -139,6 +140,7 @@ def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> Run
         force=values["force"],
         on_progress=None if quiet else progress(verbose=verbose),
         on_warning=None if quiet else warn,
+        on_profile=print_profile if values["profile"] else None,
     )
 
 

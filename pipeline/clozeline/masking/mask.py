@@ -20,6 +20,7 @@ from clozeline.store.location import Location
 from clozeline.store.manifest import TokenizerFacts
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import label_dtype, masked_columns
+from clozeline.store.sections import section
 from clozeline.store.shards import ShardWriter, TokenShard, shard_name
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from clozeline.store.manifest import Metadata, ShardEntry
 
 STAGE = "masking"
+_SECONDS_PER_MB = 0.006  # of packed rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,14 +102,15 @@ class _MaskedShard:
         seed = self._sink.metadata.seed
         assert seed is not None
         for copy, (writer, counts) in enumerate(zip(self._writers, self._counts, strict=True)):
-            words = row_words(seed, copy, shards, rows, ids.shape[1])
-            masked = apply_mask(
-                ids,
-                words,
-                self._sink.rule,
-                mask_vocabulary(self._facts),
-                label_dtype=label_dtype(self._facts.vocabulary_size),
-            )
+            with section("mask"):
+                words = row_words(seed, copy, shards, rows, ids.shape[1])
+                masked = apply_mask(
+                    ids,
+                    words,
+                    self._sink.rule,
+                    mask_vocabulary(self._facts),
+                    label_dtype=label_dtype(self._facts.vocabulary_size),
+                )
             writer.write({**columns, "input_ids": masked.ids, "labels": masked.labels})
             counts.update(masked.actions)
 
@@ -215,4 +218,5 @@ def mask(
         lambda: (*data.manifest.history, data.manifest.ledger),
     )
     jobs = [MaskJob(location=data.location, entry=entry, sink=sink) for entry in entries]
-    return run_stage("mask", [output], jobs, run)[0]
+    work = data.manifest.bytes * options.copies
+    return run_stage("mask", [output], jobs, run, input_bytes=work, seconds_per_mb=_SECONDS_PER_MB)[0]

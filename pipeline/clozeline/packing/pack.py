@@ -11,7 +11,7 @@ import numpy as np
 
 from clozeline.errors import ConfigError, InputError
 from clozeline.packing.concat import ConcatPacker
-from clozeline.packing.engines import ENGINES, Sampler, worker_engine
+from clozeline.packing.engines import ENGINES, Sampler, seconds_per_mb, worker_engine
 from clozeline.packing.tokenizer import LoadedTokenizer, load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
@@ -226,7 +226,15 @@ def pack(
         )
         for entry in shards
     ]
-    return run_stage("pack", [output], jobs, run, check=lambda: refuse_no_rows(output, text))[0]
+    return run_stage(
+        "pack",
+        [output],
+        jobs,
+        run,
+        input_bytes=data.manifest.bytes,
+        seconds_per_mb=seconds_per_mb(loaded, engine),
+        check=lambda: refuse_no_rows(output, text),
+    )[0]
 
 
 def refuse_no_rows(output: Output, source: object) -> None:

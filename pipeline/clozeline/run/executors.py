@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 from clozeline.errors import ConfigError
 
 
+KINDS = ("auto", "processes", "serial")
+START_SECONDS = 0.4  # of CPU that a worker process takes before it begins to work
+
+
 def usable_cores() -> int:
     """Cores that this process may use (affinity and cgroups' cpusets count, unlike in `os.cpu_count`)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -47,11 +51,26 @@ def start_worker() -> None:
         threading.Thread(target=end_with_parent, daemon=True).start()
 
 
+def choose(kind: str, workers: int, seconds: float) -> tuple[str, int]:
+    """What `auto` stands for: no more worker processes than the work pays for, none where this process is as fast alone.
+
+    Args:
+        seconds: about how long one core would take.
+
+    Returns:
+        The kind of executor and the number of workers.
+    """
+    if kind != "auto":
+        return kind, workers
+    worth = min(workers, int(seconds / START_SECONDS))
+    return ("processes", worth) if worth > 1 else ("serial", 1)
+
+
 def make_executor(kind: str, workers: int) -> Executor:
-    """`processes` or `serial`; one worker needs no processes."""
-    if kind not in ("processes", "serial"):
-        raise ConfigError(f"executor is {kind!r}: use 'processes' or 'serial'")
-    if kind == "serial" or workers == 1:
+    """`processes` or `serial`."""
+    if kind not in KINDS:
+        raise ConfigError(f"executor is {kind!r}: use {', '.join(KINDS)}")
+    if kind == "serial":
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         return SerialExecutor()
     context = multiprocessing.get_context("spawn")

@@ -9,12 +9,14 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clozeline.errors import ClozelineError, Interrupted, JobError
+from clozeline.store import sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from clozeline.store.output import ShardResult
+    from clozeline.store.sections import Seconds
 
 
 class Job(Protocol):
@@ -31,6 +33,12 @@ class Job(Protocol):
         ...
 
     def __call__(self) -> list[ShardResult]: ...
+
+
+def run_job(job: Job) -> tuple[list[ShardResult], Seconds]:
+    """What a worker does: the job, and the account of its time."""
+    sections.restart()
+    return job(), sections.account()
 
 
 class _Stop:
@@ -60,7 +68,7 @@ def run_jobs(
     jobs: Sequence[Job],
     make_executor: Callable[[int | None], AbstractContextManager[Executor]],
     workers: int,
-    on_done: Callable[[Job, list[ShardResult]], None],
+    on_done: Callable[[Job, list[ShardResult], Seconds], None],
 ) -> None:
     """Runs every job once, calling `on_done` in this thread as each ends.
 
@@ -90,7 +98,7 @@ def _run(
     jobs: Sequence[Job],
     executor_manager: AbstractContextManager[Executor],
     window: int,
-    on_done: Callable[[Job, list[ShardResult]], None],
+    on_done: Callable[[Job, list[ShardResult], Seconds], None],
     stop: _Stop,
 ) -> tuple[list[Job], list[Job]]:
     """Runs the jobs until they are done or a worker dies; returns those under way at that moment and those not begun."""
@@ -103,7 +111,7 @@ def _run(
             while waiting and len(running) < window and failure is None and not lost and not stop.asked:
                 job = waiting.popleft()
                 try:
-                    running[executor.submit(job)] = job
+                    running[executor.submit(run_job, job)] = job
                 except BrokenExecutor:
                     lost.append(job)
             if not running:
@@ -115,7 +123,7 @@ def _run(
                     continue
                 error = future.exception()
                 if error is None:
-                    on_done(job, future.result())
+                    on_done(job, *future.result())
                 elif isinstance(error, BrokenExecutor):
                     lost.append(job)
                 elif failure is None:

@@ -6,12 +6,13 @@ import contextlib
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
-from clozeline.run.executors import make_executor, usable_cores
+from clozeline.run.executors import choose, make_executor, usable_cores
 from clozeline.run.jobs import Job, run_jobs
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     RunPass = Callable[[Sequence[Job]], None]
 
     from clozeline.store.output import Output, ShardResult
+    from clozeline.store.sections import Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +41,25 @@ class Progress:
     total: int
     shards: int
     bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Told to `RunOptions.on_profile` when a stage has ended.
+
+    Attributes:
+        stage: what was made.
+        seconds: from start to publication.
+        workers: how many there were.
+        input_bytes: what was read.
+        sections: (wall, CPU) seconds of all jobs together by section.
+    """
+
+    stage: str
+    seconds: float
+    workers: int
+    input_bytes: int
+    sections: Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,20 +97,23 @@ class RunOptions:
     """How work is run; nothing here changes a byte of what is made.
 
     Attributes:
-        workers: processes; None for every usable core.
-        executor: "processes", "serial", or any `concurrent.futures.Executor` (left open).
+        workers: at most so many at a time; None for every usable core.
+        executor: "processes", "serial" (this process), "auto" (processes where there is enough to do for them), or any
+            `concurrent.futures.Executor` (left open).
         resume: finish what an earlier run of the same work left.
         force: replace what is there.
         on_progress: called in the calling thread.
         on_warning: told of what looks wrong but may be meant.
+        on_profile: told where the time went.
     """
 
     workers: int | None = None
-    executor: str | Executor = "processes"
+    executor: str | Executor = "auto"
     resume: bool = False
     force: bool = False
     on_progress: Callable[[Progress], None] | None = None
     on_warning: Callable[[str], None] | None = None
+    on_profile: Callable[[Profile], None] | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -110,6 +134,13 @@ class RunOptions:
     def worker_count(self) -> int:
         return self.workers or usable_cores()
 
+    def for_work(self, seconds: float) -> RunOptions:
+        """With the executor and the workers that fit work which takes one core about so many seconds."""
+        if not isinstance(self.executor, str):
+            return self
+        kind, workers = choose(self.executor, self.worker_count, seconds)
+        return replace(self, executor=kind, workers=workers)
+
     def warn(self, message: str) -> None:
         if self.on_warning is not None:
             self.on_warning(message)
@@ -121,6 +152,8 @@ def run_stage(
     jobs: Sequence[Job],
     options: RunOptions,
     *,
+    input_bytes: int,
+    seconds_per_mb: float,
     before: Callable[[RunPass], None] | None = None,
     check: Callable[[], None] | None = None,
 ) -> list[StageResult]:
@@ -128,11 +161,13 @@ def run_stage(
 
     Args:
         name: of the stage, for progress.
+        input_bytes: that the jobs read, and `seconds_per_mb` of one core that they take, about: how many workers that is worth.
         before: called when the outputs are taken and work is to be done, with a function that runs further jobs.
         check: called before publication when all jobs are done; may raise.
 
     Outputs that are finished already (`resume`) cost nothing. A job runs when any of its shards is missing.
     """
+    options = options.for_work(input_bytes / 1e6 * seconds_per_mb)
     by_stage = {output.metadata.stage: output for output in outputs}
     started = time.time()
     with contextlib.ExitStack() as stack:
@@ -149,13 +184,19 @@ def run_stage(
 
         todo = [job for job in jobs if not is_done(job)]
         ended = shards = written = 0
+        spent: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
 
         def report() -> None:
             if options.on_progress is not None:
                 options.on_progress(Progress(stage=name, done=ended, total=len(todo), shards=shards, bytes=written))
 
-        def on_done(job: Job, results: list[ShardResult]) -> None:
+        def add_seconds(seconds: Seconds) -> None:
+            for section, (wall, cpu) in seconds.items():
+                spent[section] = (spent[section][0] + wall, spent[section][1] + cpu)
+
+        def on_done(job: Job, results: list[ShardResult], seconds: Seconds) -> None:
             nonlocal ended, shards, written
+            add_seconds(seconds)
             for result in results:
                 output = by_stage[result.stage]
                 if output.finished is None:
@@ -170,7 +211,10 @@ def run_stage(
             if todo and before is not None:
                 before(
                     lambda passed: run_jobs(
-                        passed, options.open_executor, options.worker_count, lambda job, results: None
+                        passed,
+                        options.open_executor,
+                        options.worker_count,
+                        lambda job, results, seconds: add_seconds(seconds),
                     )
                 )
             run_jobs(todo, options.open_executor, options.worker_count, on_done)
@@ -179,6 +223,15 @@ def run_stage(
             facts = run_facts(options, started)
             for output in unfinished:
                 output.publish(facts)
+        if options.on_profile is not None:
+            profile = Profile(
+                stage=name,
+                seconds=time.time() - started,
+                workers=options.worker_count,
+                input_bytes=input_bytes,
+                sections=dict(spent),
+            )
+            options.on_profile(profile)
     return [_result(output, nothing_to_do=output not in unfinished) for output in outputs]
 
 

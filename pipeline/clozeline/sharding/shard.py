@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from clozeline.store.documents import DocumentSource
 
 STAGE = "sharding"
+_SECONDS_PER_MB = 0.006
 _BATCH_BYTES = 2**20
 _BATCH_DOCUMENTS = 1024
 
@@ -75,6 +76,11 @@ class Corpus:
         """By what `--resume` knows the files again; never recorded in the data."""
         return {f.name: [f.bytes, Path(f.path).stat().st_mtime_ns] for f in self.files if f.format != "hf"}
 
+    @property
+    def bytes(self) -> int:
+        """Of the input, decompressed."""
+        return sum(f.bytes for f in self.files)
+
     def sources(self, work: Location) -> list[DocumentSource]:
         """Where the documents of the shards come from, once `passes` has run.
 
@@ -90,7 +96,7 @@ class Corpus:
 
     @property
     def _buckets(self) -> int:
-        return bucket_count(sum(f.bytes for f in self.files), self.count)
+        return bucket_count(self.bytes, self.count)
 
     def _selected(self, work: Location) -> list[Selected]:
         duplicates = work / "duplicates" if self.select.deduplicate else None
@@ -255,7 +261,14 @@ def shard(
         TextJob(source=s, location=location, metadata=corpus.metadata, count=corpus.count) for s in corpus.sources(work)
     ]
     return run_stage(
-        "shard", [output], jobs, run, before=corpus.passes(work), check=lambda: refuse_empty(output, paths)
+        "shard",
+        [output],
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=_SECONDS_PER_MB,
+        before=corpus.passes(work),
+        check=lambda: refuse_empty(output, paths),
     )[0]
 
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from clozeline.sharding.select import ORDER, Selected, document_words
 from clozeline.store.documents import Documents
 from clozeline.store.ledger import Ledger
+from clozeline.store.sections import timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,7 +107,7 @@ class Shuffled:
         ledger = Ledger.from_json(json.loads(self.place.read(f"{self.shard:05d}.json"))["ledger"])
         ledger.documents.taken -= ledger.documents.out
         ledger.documents.out = 0
-        yield self.shard, ledger, self._documents(ledger)
+        yield self.shard, ledger, timed("read", self._documents(ledger))
 
     def _documents(self, ledger: Ledger) -> Iterator[Documents]:
         runs: list[tuple[str, list[int]]] = []

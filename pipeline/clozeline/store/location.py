@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from clozeline.errors import DestinationError
+from clozeline.store.sections import section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,8 @@ class DigestingFile:
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         self._raw.write(view)
-        self._sha256.update(view)
+        with section("sha256"):
+            self._sha256.update(view)
         self.bytes += len(view)
         return len(view)
 
@@ -95,32 +97,37 @@ class Location:
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[DigestingFile]:
-        """A file that appears under `name` only when the block ends well: temporary name, fsync, rename, fsync of the folder."""
+        """A file that appears under `name` only when the block ends well: temporary name, fsync, rename.
+
+        The name itself outlasts a power failure only after `sync`.
+        """
         temporary = self.path / WORK / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb", buffering=1 << 20) as raw:
                 yield DigestingFile(raw)
-                raw.flush()
-                os.fsync(raw.fileno())
+                with section("fsync"):
+                    raw.flush()
+                    os.fsync(raw.fileno())
             final = self.path / name
             final.parent.mkdir(parents=True, exist_ok=True)
             temporary.rename(final)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        self._sync()
 
     def write(self, name: str, data: bytes) -> None:
         with self.writer(name) as file:
             file.write(data)
 
-    def _sync(self) -> None:
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    def sync(self) -> None:
+        """Makes the names of all files so far outlast a power failure: fsync of the folder and the folders in it."""
+        for path in (*(p for p in self.path.iterdir() if p.is_dir() and p.name != WORK), self.path):
+            folder = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from clozeline.errors import DataError
 from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
+from clozeline.store.sections import section
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -69,7 +70,8 @@ class ShardWriter:
         """
         arrays = [_to_arrow(columns[field.name], field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        self._stream.write_batch(batch)
+        with section("write"):
+            self._stream.write_batch(batch)
         self._rows += batch.num_rows
         if "num_tokens" in columns:
             self._tokens += int(columns["num_tokens"].sum(dtype=np.int64))
