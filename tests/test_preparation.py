@@ -65,7 +65,16 @@ def test_shuffle_deduplication_and_hold_out_go_through_one_pass_too(tmp_path: Pa
     select = SelectOptions(seed=3, shuffle=True, deduplicate=True, held_out=0.2)
     options = ShardOptions(num_shards=3, read=SHARD.read, select=select)
     clozeline.prepare(SAMPLE, tmp_path / "a", TOKENIZER, options, PACK, MASK, SERIAL)
-    clozeline.prepare(SAMPLE, tmp_path / "b", TOKENIZER, options, PACK, MASK, RunOptions(workers=2, executor="processes"), keep_text=True)
+    clozeline.prepare(
+        SAMPLE,
+        tmp_path / "b",
+        TOKENIZER,
+        options,
+        PACK,
+        MASK,
+        RunOptions(workers=2, executor="processes"),
+        keep_text=True,
+    )
     for name in ("packed", "masked"):
         assert digests(tmp_path / "a" / name) == digests(tmp_path / "b" / name)
 

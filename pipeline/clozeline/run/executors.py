@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 from clozeline.errors import ConfigError
 
-
 KINDS = ("auto", "processes", "serial")
 START_SECONDS = 0.4  # of CPU that a worker process takes before it begins to work
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError, InputError
 from clozeline.run.stage import RunOptions, StageResult, run_stage
-from clozeline.sharding.files import InputFile, find_files, measure
+from clozeline.sharding.files import InputFile, find_files, measure, refuse_changed
 from clozeline.sharding.options import ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
 from clozeline.sharding.select import DigestJob, Selected, find_duplicates
@@ -74,7 +74,7 @@ class Corpus:
     @property
     def inputs(self) -> dict[str, Any]:
         """By what `--resume` knows the files again; never recorded in the data."""
-        return {f.name: [f.bytes, Path(f.path).stat().st_mtime_ns] for f in self.files if f.format != "hf"}
+        return {f.name: [f.bytes, f.modified] for f in self.files if f.format != "hf"}
 
     @property
     def bytes(self) -> int:
@@ -130,7 +130,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     names = [str(s) for s in sources]
     if not names:
         raise InputError("no SOURCE given: name at least one file, folder, glob or hf:NAME")
-    files = measure(find_files(names, run.warn), run.worker_count)
+    files = measure(find_files(names, run.warn), run.worker_count, options.read.max_compression_ratio)
     total = sum(f.bytes for f in files)
     if not total:
         raise InputError(f"{', '.join(names)}: nothing but empty files, no documents")
@@ -140,6 +140,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     config = asdict(options)
     config["num_shards"] = count
     del config["shard_bytes"]  # only its consequence matters
+    del config["read"]["max_compression_ratio"]  # it only refuses
     if not options.select.shuffle and not options.select.held_out:
         del config["select"]["seed"]  # nothing is drawn
     listing = [[f.name, f.format, f.compression, f.bytes, f.rows] for f in files]
@@ -260,6 +261,11 @@ def shard(
     jobs = [
         TextJob(source=s, location=location, metadata=corpus.metadata, count=corpus.count) for s in corpus.sources(work)
     ]
+
+    def check() -> None:
+        refuse_changed(corpus.files)
+        refuse_empty(output, paths)
+
     return run_stage(
         "shard",
         [output],
@@ -268,13 +274,15 @@ def shard(
         input_bytes=corpus.bytes,
         seconds_per_mb=_SECONDS_PER_MB,
         before=corpus.passes(work),
-        check=lambda: refuse_empty(output, paths),
+        check=check,
     )[0]
 
 
-def refuse_empty(output: Output, sources: object) -> None:
+def refuse_empty(output: Output, sources: Sequence[object]) -> None:
     """Raises InputError when no document is left."""
     account = output.ledger.documents
     if not account.out:
         dropped = ", ".join(f"{n:,} {reason}" for reason, n in account.dropped.items()) or "none found"
-        raise InputError(f"{sources}: no documents ({dropped}); check --documents, --text-field and the input")
+        raise InputError(
+            f"{', '.join(map(str, sources))}: no documents ({dropped}); check --documents, --text-field and the input"
+        )

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from clozeline.sharding.select import ORDER, Selected, document_words
+from clozeline.store.arrays import from_bytes, from_numpy
 from clozeline.store.documents import Documents
 from clozeline.store.ledger import Ledger
 from clozeline.store.sections import timed
@@ -80,11 +81,12 @@ class SpillJob:
         with self.place.writer(f"{shard:05d}-{run:03d}.arrow") as file, pa.ipc.new_file(file, _SCHEMA) as spill:
             for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
                 part = order[start:stop].tolist()
-                spill.write_batch(
-                    pa.record_batch(
-                        [pa.array(words[part]), [ids[i] for i in part], [texts[i] for i in part]], schema=_SCHEMA
-                    )
-                )
+                columns = [
+                    from_numpy(words[part], pa.uint64()),
+                    from_bytes([ids[i].encode() for i in part], pa.string()),
+                    from_bytes([texts[i] for i in part], pa.large_binary()),
+                ]
+                spill.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
         return [int(b) for b in present]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import DataError
 from clozeline.store.location import Location
@@ -33,6 +33,9 @@ class Data:
             wanted = " or ".join(STAGES[s] for s in stages)
             raise DataError(f"{path}: holds {STAGES[self.metadata.stage]} data, {wanted} data is needed here")
         self._shards: dict[int, TokenShard] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shards": {}}  # memory maps stay behind when a data set goes to another process
 
     @property
     def metadata(self) -> Metadata:

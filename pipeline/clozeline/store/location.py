@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
+LOCK = "lock"
 
 
 class DigestingFile:
@@ -138,7 +139,7 @@ class Location:
         Raises:
             DestinationError: another process holds it.
         """
-        path = self.path / WORK / "lock"
+        path = self.path / WORK / LOCK
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -6,6 +6,7 @@ may enter here: that is what `run.json` is for.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from dataclasses import asdict, dataclass, field, replace
@@ -46,6 +47,18 @@ def to_ranges(ids: list[int]) -> list[list[int]]:
     return ranges
 
 
+def to_bits(ids: set[int]) -> str:
+    """A set of ids as base64 of one bit for each id up to the largest, lowest bit first.
+
+    >>> to_bits({0, 9})
+    'AQI='
+    """
+    bits = bytearray(max(ids, default=-1) // 8 + 1)
+    for i in ids:
+        bits[i // 8] |= 1 << i % 8
+    return base64.b64encode(bits).decode()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerFacts:
     """What later stages must know of the tokenizer, so that none of them needs the tokenizer itself.
@@ -56,8 +69,12 @@ class TokenizerFacts:
         vocabulary_size: largest id + 1, added tokens and holes included.
         mask_id, pad_id, unk_id, separator_id: ids by role; unk_id is None where there is none.
         prefix_ids, suffix_ids: what the tokenizer's own template puts around a row.
+        pair_ids: what it puts between the two segments of a pair.
         special_ids: named special tokens and added tokens flagged special, sorted.
         ordinary_ranges: every other id that exists, as inclusive ranges.
+        continuing: which ids continue a word (WordPiece's "##ing"): base64 of a bit for each id, lowest bit first; None where
+            the model marks no continuation, and words can only be known from the tokenizer at work (`pack --word-starts`).
+            Ranges would take fifteen times the space: such ids lie scattered.
     """
 
     sha256: str
@@ -69,14 +86,16 @@ class TokenizerFacts:
     separator_id: int
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
+    pair_ids: tuple[int, ...]
     special_ids: tuple[int, ...]
     ordinary_ranges: tuple[tuple[int, int], ...]
+    continuing: str | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TokenizerFacts:
-        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "special_ids")}
-        ranges = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
-        return cls(**{**data, **tuples, "ordinary_ranges": ranges})
+        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "pair_ids", "special_ids")}
+        ordinary = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
+        return cls(**{**data, **tuples, "ordinary_ranges": ordinary})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +107,7 @@ class Metadata:
         config: the options that the bytes depend on.
         upstream: fingerprint of the data set that this one was made from; for text, of the list of input files.
         lineage: stage and configuration of everything upstream, oldest first.
-        row_length: L, positions per row; None for text.
+        row_length: L, positions per row, of the longest rows where they differ from shard to shard; None for text.
         tokenizer: None for text.
         seed, mask_function: of the masks; None before masking.
     """
@@ -107,6 +126,13 @@ class Metadata:
     def fingerprint(self) -> str:
         """Digest of everything here: the same for two data sets exactly when they are made in the same way from the same."""
         return digest(self.to_json())
+
+    def config_of(self, stage: str) -> dict[str, Any]:
+        """The options of a stage, this one or one upstream; empty where there was none."""
+        if self.stage == stage:
+            return self.config
+        config: dict[str, Any] = next((item["config"] for item in self.lineage if item["stage"] == stage), {})
+        return config
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -135,6 +161,7 @@ class ShardEntry:
         rows: documents for text, token rows otherwise.
         tokens: positions that are not padding; 0 for text.
         bytes, sha256: of the file.
+        row_length: L of its rows; None for text.
     """
 
     file: str
@@ -144,6 +171,7 @@ class ShardEntry:
     tokens: int
     bytes: int
     sha256: str
+    row_length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

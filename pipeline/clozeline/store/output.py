@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from clozeline.errors import DestinationError, InputError, LedgerError
 from clozeline.store.ledger import Ledger
-from clozeline.store.location import WORK, Location
+from clozeline.store.location import LOCK, WORK, Location
 from clozeline.store.manifest import NAME, Manifest, Metadata, ShardEntry
 from clozeline.store.schema import features
 
@@ -79,8 +79,9 @@ class Output:
                 for name in self.location.names():
                     if name != WORK:
                         self.location.remove(name)
-                for name in (_PLAN, _DONE):
-                    self.location.remove(name)
+                for name in (self.location / WORK).names():
+                    if name != LOCK:  # what another run left, its passes over the corpus included
+                        self.location.remove(f"{WORK}/{name}")
             if self.location.exists(NAME):
                 self.finished = Manifest.load(self.location)
                 self._compare(self.finished.metadata.to_json(), self._recorded_inputs())

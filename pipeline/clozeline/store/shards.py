@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from clozeline.errors import DataError
+from clozeline.store.arrays import from_bytes, from_numpy
 from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
 from clozeline.store.sections import section
@@ -78,8 +79,8 @@ class ShardWriter:
 
     def write_text(self, ids: list[str], texts: list[bytes]) -> None:
         """Appends documents as one record batch; `texts` are UTF-8."""
-        text = pa.array(texts, pa.large_binary()).view(pa.large_string())
-        self.write({"doc_id": pa.array(ids, pa.string()), "text": text})
+        names = from_bytes([i.encode() for i in ids], pa.string())
+        self.write({"doc_id": names, "text": from_bytes(texts, pa.large_string())})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -96,6 +97,7 @@ class ShardWriter:
                 tokens=self._tokens,
                 bytes=self._file.bytes,
                 sha256=self._file.sha256,
+                row_length=_row_length(self._schema),
             )
 
 
@@ -115,18 +117,13 @@ def map_shard(location: Location, entry: ShardEntry) -> mmap | bytes:
     return data
 
 
+def _row_length(schema: pa.Schema) -> int | None:
+    length: int | None = schema.field("input_ids").type.list_size if "input_ids" in schema.names else None
+    return length
+
+
 def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values
-    if pa.types.is_fixed_size_list(kind):
-        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-        if flat.type != kind.value_type:  # never wrap an id silently
-            raise TypeError(f"{flat.type} values for a column of {kind}")
-        return pa.FixedSizeListArray.from_arrays(flat, type=kind)
-    array = pa.array(values)
-    if array.type != kind:
-        raise TypeError(f"{array.type} values for a column of {kind}")
-    return array
+    return values if isinstance(values, pa.Array) else from_numpy(values, kind)
 
 
 class TokenShard:
@@ -205,21 +202,54 @@ class TokenShard:
     def dtype(self, name: str) -> np.dtype[Any]:
         return self._full[name].dtype
 
+    def row_shape(self, name: str) -> tuple[int, ...]:
+        """(L,) for a column with a value for each position, () for one with a value for each row."""
+        return self._full[name].shape[2:]
+
     def take(self, name: str, rows: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Rows by number, in the order given: (B, L) or (B,), copied out of the map."""
-        full, n = self._full[name], self.batch_rows
-        limit = len(full) * n
         if out is None:
-            out = np.empty((len(rows), *full.shape[2:]), full.dtype)
-        if not len(rows):
-            return out
-        if rows[-1] < limit and rows.max() < limit:
-            out[...] = full[rows // n, rows % n]
-        else:
-            inside = rows < limit
-            out[inside] = full[rows[inside] // n, rows[inside] % n]
-            out[~inside] = self._last[name][rows[~inside] - limit]
+            out = np.empty((len(rows), *self.row_shape(name)), self.dtype(name))
+        self.take_into({name: out}, rows, slice(None))
         return out
+
+    def take_into(
+        self, columns: dict[str, NDArray[Any]], rows: NDArray[np.int64], where: NDArray[np.int64] | slice
+    ) -> None:
+        """Copies rows by number to `where` in arrays that may be of wider integers.
+
+        Args:
+            columns: (B', L) or (B',) by name.
+            rows: int64 (B,).
+            where: B places in the first dimension of the columns.
+
+        Runs of rows go as whole pieces: converted straight out of the map, without a copy in between.
+        """
+        if not len(rows):
+            return
+        n = self.batch_rows
+        limit = self.entry.rows // n * n
+        if isinstance(where, slice) and len(rows) > 1 and bool((rows[1:] - rows[:-1] == 1).all()):
+            first, end = int(rows[0]), int(rows[-1]) + 1
+            for name, out in columns.items():
+                place = out[where]
+                for start in range(first - first % n, end, n):
+                    low, high = max(first, start), min(end, start + n)
+                    source = self._full[name][start // n] if start < limit else self._last[name]
+                    place[low - first : high - first] = source[low - start : high - start]
+            return
+        inside = rows < limit
+        if inside.all():
+            batch, row = rows // n, rows % n
+            for name, out in columns.items():
+                out[where] = self._full[name][batch, row]
+            return
+        batch, row, rest = rows[inside] // n, rows[inside] % n, rows[~inside] - limit
+        for name, out in columns.items():
+            values = np.empty((len(rows), *self.row_shape(name)), self.dtype(name))
+            values[inside] = self._full[name][batch, row]
+            values[~inside] = self._last[name][rest]
+            out[where] = values
 
     def batches(self, *names: str) -> Any:
         """All rows in order, a record batch at a time: dicts of (n, L) or (n,) views into the map."""

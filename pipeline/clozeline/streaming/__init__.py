@@ -1,1 +1,1 @@
-"""Shards to batches of tensors."""
+"""Streaming: shards to batches. `TokenStream`, `TokenLoader` and `TokenDataset`."""

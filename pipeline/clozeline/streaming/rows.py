@@ -1,0 +1,133 @@
+"""The rows of a token data set under one numbering, and their columns, gathered a block at a time.
+
+Shapes: B rows asked for, L positions per row, S shards.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from clozeline.errors import ConfigError, DataError
+from clozeline.store.dataset import Data
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from clozeline.store.manifest import Metadata
+    from clozeline.streaming.buffers import Buffers
+
+Copy = int | Literal["all", "epoch"]
+
+
+class Identity(NamedTuple):
+    """Where rows stand, each int64 (B,).
+
+    Attributes:
+        number: of the row in the data set (in the copy, where the stream takes one).
+        place: index of the row's file in the manifest.
+        shard: index of the packed shard; with the copy and the row number it identifies a row's masks.
+        row: number within the shard.
+    """
+
+    number: NDArray[np.int64]
+    place: NDArray[np.int64]
+    shard: NDArray[np.int64]
+    row: NDArray[np.int64]
+
+
+class TokenRows:
+    """The rows of a data set, numbered from 0 in the order of the manifest.
+
+    Args:
+        path: a packed or masked data set.
+        copy: of a data set masked several times: "all" takes the copies together as one data set of K * N rows, "epoch"
+            takes copy k mod K in epoch k, a number takes that copy always.
+
+    Raises:
+        DataError: no finished token data set.
+        ConfigError: there is no such copy.
+
+    Shards are opened when a row of theirs is first asked for.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], copy: Copy = "all") -> None:
+        self.data = Data(path, "packing", "masking")
+        entries = self.data.manifest.shards
+        self._shard = np.array([e.shard for e in entries], np.int64)
+        copies = np.array([e.copy for e in entries], np.int64)
+        self.copies = int(copies.max(initial=0)) + 1
+        if copy not in ("all", "epoch") and not (isinstance(copy, int) and 0 <= copy < self.copies):
+            raise ConfigError(
+                f"copy is {copy!r}: {path} has {self.copies}; use 'all', 'epoch', or a number below {self.copies}"
+            )
+        self.copy = copy
+        rows = np.array([e.rows for e in entries], np.int64)
+        chosen = (
+            [np.arange(len(entries))] if copy == "all" else [np.flatnonzero(copies == c) for c in range(self.copies)]
+        )
+        self._places = chosen  # for each choice of a copy the files
+        self._ends = [np.cumsum(rows[places]) for places in chosen]
+        if len({int(ends[-1]) if len(ends) else 0 for ends in self._ends}) > 1:
+            raise DataError(f"{path}: its copies have different numbers of rows; prepare the data again")
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.data.metadata
+
+    @property
+    def count(self) -> int:
+        """N: rows in an epoch."""
+        ends = self._ends[0]
+        return int(ends[-1]) if len(ends) else 0
+
+    @property
+    def shards(self) -> int:
+        """Files that an epoch reads."""
+        return len(self._places[0])
+
+    def _choice(self, epoch: int) -> int:
+        if self.copy == "all":
+            return 0
+        return epoch % self.copies if self.copy == "epoch" else int(self.copy)
+
+    def identify(self, rows: NDArray[np.int64], epoch: int) -> Identity:
+        """Where the rows of these numbers stand in an epoch."""
+        choice = self._choice(epoch)
+        ends = self._ends[choice]
+        index = np.searchsorted(ends, rows, "right")
+        place = self._places[choice][index]
+        before = np.concatenate([[0], ends[:-1]])
+        return Identity(rows, place, self._shard[place], rows - before[index])
+
+    def columns(self) -> list[str]:
+        """Names of the columns that can be gathered; empty for a data set without rows."""
+        places = [p for p in self._places[0].tolist() if self.data.manifest.shards[p].rows]
+        return self.data.shard(places[0]).columns() if places else []
+
+    def take(
+        self, at: Identity, names: list[str], buffers: Buffers, wide: np.dtype[Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """The columns of rows, in the order given: (B, L) or (B,) each, in the stored integer widths or as `wide`.
+
+        The rows are read shard by shard in the order of the files, so the cost in Python is one step per shard touched.
+        """
+        count = len(at.row)
+        number = at.number
+        in_order = bool((number[1:] >= number[:-1]).all())
+        order = None if in_order else np.argsort(number)
+        places = at.place if order is None else at.place[order]
+        sorted_rows = at.row if order is None else at.row[order]
+        starts = np.flatnonzero(places[1:] != places[:-1]) + 1
+        out: dict[str, NDArray[Any]] = {}
+        for first, last in pairwise([0, *starts.tolist(), count]):
+            shard = self.data.shard(int(places[first]))
+            if not out:
+                out = {n: buffers.empty((count, *shard.row_shape(n)), wide or shard.dtype(n)) for n in names}
+            where = slice(first, last) if order is None else order[first:last]
+            shard.take_into(out, sorted_rows[first:last], where)
+        return out

@@ -1,0 +1,188 @@
+"""What a stream draws from: a data set in an order, with a transform.
+
+Shapes: B rows per batch, L positions per row.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from clozeline.errors import DataError
+from clozeline.streaming.rows import Identity, TokenRows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from clozeline.store.manifest import Metadata
+    from clozeline.streaming.buffers import Buffers
+    from clozeline.streaming.order import RowOrder
+
+MODEL_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "labels", "next_sentence_label")
+_LOCATE_ROWS = 16_384  # positions located at once
+_ROWS_PER_SHARD = 64  # gather at least so many from each shard touched, on average
+
+
+class Transform(Protocol):
+    """Changes batches after they are read, such as `Masking`.
+
+    It may have an attribute `columns`, names of further columns that it needs, and a method `identity()`, JSON of what its
+    result depends on: a checkpoint is not resumed with another.
+    """
+
+    def __call__(
+        self,
+        batch: dict[str, NDArray[Any]],
+        *,
+        shards: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        epoch: int,
+        meta: Metadata,
+    ) -> dict[str, NDArray[Any]]: ...
+
+
+class Batch(NamedTuple):
+    """Rows with their identity; columns are (B, L) or (B,) in the stored integer widths."""
+
+    at: Identity
+    columns: dict[str, NDArray[Any]]
+
+
+def transform_identity(transform: Transform | None) -> str:
+    """What a transform's result depends on, as one string."""
+    if transform is None:
+        return "none"
+    identity = getattr(transform, "identity", None)
+    if callable(identity):
+        return json.dumps(identity(), sort_keys=True)
+    kind = transform if hasattr(transform, "__qualname__") else type(transform)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+class Source:
+    """A data set in an order, with a transform.
+
+    Args:
+        columns: further columns to give beside those that models take.
+        full_mask: give `attention_mask` also for batches without padding.
+    """
+
+    def __init__(
+        self,
+        rows: TokenRows,
+        order: RowOrder,
+        transform: Transform | None = None,
+        *,
+        columns: tuple[str, ...] = (),
+        full_mask: bool = True,
+    ) -> None:
+        self.rows, self.order, self.transform = rows, order, transform
+        self._extra, self._full_mask = columns, full_mask
+        self._names: list[str] | None = None
+        self._inner: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        return self.rows.count
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether its batches have labels, as far as can be told without reading one."""
+        return self.rows.metadata.stage == "masking" or self.transform is not None
+
+    def describe(self) -> dict[str, Any]:
+        """What its batches depend on, as flat JSON."""
+        shuffle: str | None = self.order.shuffle
+        if shuffle == "blocks":
+            shuffle = f"blocks of {self.order.block_rows} rows, {self.order.window_blocks} a window"
+        return {
+            "data": self.rows.data.manifest.sha256,
+            "copy": self.rows.copy,
+            "shuffle": shuffle,
+            "seed": self.order.seed,
+            "transform": transform_identity(self.transform),
+        }
+
+    def names(self) -> list[str]:
+        """Columns to read; `attention_mask` is made from `num_tokens` where it can be.
+
+        Raises:
+            DataError: one that is asked for is not there.
+        """
+        if self._names is None:
+            there = self.rows.columns()
+            needed = {*getattr(self.transform, "columns", ())}
+            given = {*MODEL_COLUMNS, *self._extra}
+            for name in sorted({*self._extra, *needed}):
+                if there and name not in there:
+                    raise DataError(f"{self.rows.data.location}: has no column {name!r}; there are {', '.join(there)}")
+            if "attention_mask" in there:
+                needed.add("num_tokens")
+            self._inner = needed - given
+            self._names = [name for name in there if name in given | needed]
+        return self._names
+
+    def _read(self, at: Identity, buffers: Buffers, wide: np.dtype[Any] | None) -> dict[str, NDArray[Any]]:
+        names = self.names()
+        if "attention_mask" not in names:
+            return self.rows.take(at, names, buffers, wide)
+        columns = self.rows.take(at, [n for n in names if n != "attention_mask"], buffers, wide)
+        shape = columns["input_ids"].shape
+        if (columns["num_tokens"] < shape[1]).any():
+            columns.update(self.rows.take(at, ["attention_mask"], buffers, wide))
+        elif self._full_mask:  # no padding: writing ones is cheaper than reading them
+            columns["attention_mask"] = buffers.empty(shape, wide or np.dtype(np.uint8))
+            columns["attention_mask"].fill(1)
+        return columns
+
+    def _finish(self, at: Identity, columns: dict[str, NDArray[Any]], epoch: int) -> dict[str, NDArray[Any]]:
+        if self.transform is not None:
+            columns = self.transform(columns, shards=at.shard, rows=at.row, epoch=epoch, meta=self.rows.metadata)
+        return {name: values for name, values in columns.items() if name not in self._inner}
+
+    def batches(
+        self,
+        epoch: int,
+        positions: Iterator[NDArray[np.int64]],
+        buffers: Buffers,
+        wide: np.dtype[Any] | None = None,
+    ) -> Iterator[Batch]:
+        """A batch for each array of positions of an epoch.
+
+        Many batches are located at once, and several are read at once where there are many shards, so that the cost of
+        touching a shard is shared; the first few are not, so that they come soon.
+
+        Args:
+            buffers: where the batches are put.
+            wide: a dtype that integers may come in where that saves a copy.
+        """
+        ahead = 1
+        while block := list(islice(positions, ahead)):
+            at = self.rows.identify(self.order.rows(epoch, np.concatenate(block)), epoch)
+            size = max(1, len(block[0]))
+            scattered = self.order.shuffle == "global"
+            together = max(1, _ROWS_PER_SHARD * self.rows.shards // size) if scattered else 1
+            for i in range(0, len(block), together):
+                yield from self._group(epoch, _part(at, i * size, (i + together) * size), size, buffers, wide)
+            ahead = min(2 * ahead, max(1, _LOCATE_ROWS // size))
+
+    def _group(
+        self, epoch: int, at: Identity, size: int, buffers: Buffers, wide: np.dtype[Any] | None
+    ) -> Iterator[Batch]:
+        """Batches of `size` rows that are read together."""
+        count = len(at.row)
+        alone = count <= size
+        columns = self._read(at, buffers, wide if alone and self.transform is None else None)
+        for first in range(0, count, size):
+            part = _part(at, first, first + size)
+            mine = columns if alone else {n: v[first : first + size] for n, v in columns.items()}
+            yield Batch(part, self._finish(part, mine, epoch))
+
+
+def _part(at: Identity, first: int, last: int) -> Identity:
+    return Identity(*(values[first:last] for values in at))
