@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clozeline.errors import ConfigError, TokenizerError
-from clozeline.packing.tokenizer import LoadedTokenizer, load_tokenizer
+from clozeline.packing.tokenizer import LoadedTokenizer, reload_tokenizer
 from clozeline.store.sections import section
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from clozeline.store.manifest import TokenizerFacts
 
     Ids = NDArray[np.uint32]
     Encode = Callable[[list[bytes]], tuple[Ids, NDArray[np.int64]]]
@@ -87,7 +89,7 @@ class Engine:
 
     @cached_property
     def _reference(self) -> Encode:
-        return _tokenizers_encoder(json.loads(self._loaded.json))
+        return _tokenizers_encoder(self._loaded.json)
 
     @cached_property
     def _splitting(self) -> Encode:
@@ -101,7 +103,7 @@ class Engine:
         split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "MergedWithPrevious", "invert": False}
         before = [body["pre_tokenizer"]] if body.get("pre_tokenizer") else []
         body["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*before, split]}
-        return _tokenizers_encoder(body)
+        return _tokenizers_encoder(json.dumps(body))
 
     def encode(self, texts: list[bytes]) -> tuple[Ids, NDArray[np.int64], Counter[str]]:
         """Ids of documents.
@@ -202,23 +204,24 @@ def seconds_per_mb(loaded: LoadedTokenizer, engine: str) -> float:
 
 
 @lru_cache(maxsize=2)
-def worker_engine(path: str, sha256: str, engine: str) -> Engine:
+def worker_engine(path: str, facts: TokenizerFacts, engine: str) -> Engine:
     """The engine of this process, loaded once.
 
     Raises:
         TokenizerError: the tokenizer has changed since the run was planned.
     """
     with section("start engine"):
-        loaded = load_tokenizer(path)
-        if loaded.facts.sha256 != sha256:
-            raise TokenizerError(f"{path}: changed while the run was going on; run again with --force")
-        return Engine(loaded, engine)
+        return Engine(reload_tokenizer(path, facts), engine)
 
 
-def _tokenizers_encoder(body: dict[str, Any]) -> Encode:
+def _tokenizers_encoder(text: str) -> Encode:
     from tokenizers import Tokenizer
 
-    tokenizer: Any = Tokenizer.from_str(json.dumps(_plain(body)))
+    tokenizer: Any = Tokenizer.from_str(text)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if getattr(tokenizer.model, "dropout", None) is not None:
+        tokenizer.model.dropout = None
     # The special tokens stay in the file, since ids of other added tokens are counted on from them, but are not matched.
     tokenizer.encode_special_tokens = True
 

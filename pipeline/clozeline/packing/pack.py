@@ -141,7 +141,7 @@ class PackJob:
 
     def __call__(self) -> list[ShardResult]:
         task, results = self.task, []
-        engine = worker_engine(task.tokenizer_path, task.facts.sha256, task.engine)
+        engine = worker_engine(task.tokenizer_path, task.facts, task.engine)
         for shard, read, stream in self.source.read():
             ledger = Ledger()
             packer = make_packer(task.options, task.facts, ledger)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from clozeline.sharding.select import ORDER, Selected, document_words
-from clozeline.store.arrays import from_bytes, from_numpy
+from clozeline.store.arrays import from_bytes, from_numpy, to_numpy
 from clozeline.store.documents import Documents
 from clozeline.store.ledger import Ledger
 from clozeline.store.sections import timed
@@ -125,7 +125,7 @@ class Shuffled:
                     tables.append(reader.get_batch(present.index(bucket)))
             if not tables:
                 continue
-            words = np.concatenate([t.column("word").to_numpy() for t in tables])
+            words = np.concatenate([to_numpy(t.column("word")) for t in tables])
             ids = [i for t in tables for i in t.column("doc_id").to_pylist()]
             texts = [x for t in tables for x in t.column("text").to_pylist()]
             order = np.argsort(words, kind="stable").tolist()

@@ -33,6 +33,18 @@ def from_numpy(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(buffer)])
 
 
+def to_numpy(array: pa.Array) -> NDArray[Any]:
+    """The values of a column of numbers without missing ones: a view.
+
+    Raises:
+        ValueError: truth values, which Arrow keeps as bits and nothing can be a view of.
+    """
+    if pa.types.is_boolean(array.type):
+        raise ValueError("bits cannot be viewed as an array")
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
+
+
 def from_bytes(items: Sequence[bytes], kind: pa.DataType) -> pa.Array:
     """Byte strings as binary or string (UTF-8) values, large or not."""
     wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)

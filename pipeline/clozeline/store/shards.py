@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from clozeline.errors import DataError
-from clozeline.store.arrays import from_bytes, from_numpy
+from clozeline.store.arrays import from_bytes, from_numpy, to_numpy
 from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
 from clozeline.store.sections import section
@@ -266,7 +266,5 @@ def _column(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
     if array.null_count:
         raise ValueError(f"column {name} has missing values")
     if pa.types.is_fixed_size_list(array.type):
-        rows: NDArray[Any] = array.flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, array.type.list_size)
-        return rows
-    values: NDArray[Any] = array.to_numpy(zero_copy_only=True)
-    return values
+        return to_numpy(array.flatten()).reshape(batch.num_rows, array.type.list_size)
+    return to_numpy(array)
