@@ -102,6 +102,8 @@ class RunOptions:
             `concurrent.futures.Executor` (left open).
         resume: finish what an earlier run of the same work left.
         force: replace what is there.
+        task_timeout: seconds that one job may take in a worker process; None for as long as it likes. A job that takes longer is
+            ended and tried once more, alone.
         on_progress: called in the calling thread.
         on_warning: told of what looks wrong but may be meant.
         on_profile: told where the time went.
@@ -111,6 +113,7 @@ class RunOptions:
     executor: str | Executor = "auto"
     resume: bool = False
     force: bool = False
+    task_timeout: float | None = None
     on_progress: Callable[[Progress], None] | None = None
     on_warning: Callable[[str], None] | None = None
     on_profile: Callable[[Profile], None] | None = None
@@ -118,6 +121,8 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers is {self.workers}: at least 1 is needed")
+        if self.task_timeout is not None and not self.task_timeout > 0:
+            raise ConfigError(f"task_timeout is {self.task_timeout}: a positive number of seconds is needed")
         if self.resume and self.force:
             raise ConfigError("resume and force contradict each other: one keeps what is there, the other removes it")
 
@@ -127,7 +132,9 @@ class RunOptions:
         if not isinstance(self.executor, str):
             yield self.executor
             return
-        with make_executor(self.executor, workers or self.worker_count) as executor:
+        # One worker needs no process of its own; what killed one before must not be tried in this process.
+        kind = "serial" if workers is None and self.worker_count == 1 else self.executor
+        with make_executor(kind, workers or self.worker_count) as executor:
             yield executor
 
     @property
@@ -138,6 +145,8 @@ class RunOptions:
         """With the executor and the workers that fit work which takes one core about so many seconds."""
         if not isinstance(self.executor, str):
             return self
+        if self.task_timeout is not None:  # only a process can be ended
+            seconds = float("inf")
         kind, workers = choose(self.executor, self.worker_count, seconds)
         return replace(self, executor=kind, workers=workers)
 
@@ -215,9 +224,10 @@ def run_stage(
                         options.open_executor,
                         options.worker_count,
                         lambda job, results, seconds: add_seconds(seconds),
+                        options.task_timeout,
                     )
                 )
-            run_jobs(todo, options.open_executor, options.worker_count, on_done)
+            run_jobs(todo, options.open_executor, options.worker_count, on_done, options.task_timeout)
             if check is not None:
                 check()
             facts = run_facts(options, started)

@@ -102,6 +102,7 @@ class Location:
 
         The name itself outlasts a power failure only after `sync`.
         """
+        self._refuse_links(name)
         temporary = self.path / WORK / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -117,6 +118,12 @@ class Location:
             temporary.unlink(missing_ok=True)
             raise
 
+    def _refuse_links(self, name: str) -> None:
+        """Nothing is written through a symbolic link that stands inside the folder: it may lead anywhere."""
+        for part in (WORK, *map(str, Path(name).parents)):
+            if part != "." and (self.path / part).is_symlink():
+                raise DestinationError(f"{self.path / part}: is a symbolic link out of the data set; remove it")
+
     def write(self, name: str, data: bytes) -> None:
         with self.writer(name) as file:
             file.write(data)
@@ -124,11 +131,7 @@ class Location:
     def sync(self) -> None:
         """Makes the names of all files so far outlast a power failure: fsync of the folder and the folders in it."""
         for path in (*(p for p in self.path.iterdir() if p.is_dir() and p.name != WORK), self.path):
-            folder = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            _sync(path)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -140,9 +143,10 @@ class Location:
             DestinationError: another process holds it.
         """
         path = self.path / WORK / LOCK
+        self._refuse_links(LOCK)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise DestinationError(f"{self}: cannot write here ({error.strerror})") from error
         try:
@@ -159,3 +163,11 @@ class Location:
             yield
         finally:
             os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
