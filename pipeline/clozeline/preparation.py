@@ -66,8 +66,10 @@ def prepare(
     mask_options, run = mask_options or MaskOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    tokenizer = run.place_of_tokenizer(tokenizer)
     loaded = load_tokenizer(tokenizer)
-    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    paths = [run.place(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
+    dest = run.place(dest)
     refuse_nested(paths, dest)
     place = Location(dest)
     packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"

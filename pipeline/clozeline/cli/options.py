@@ -120,11 +120,13 @@ run_options = _all_of(
     workers_option,
     click.option(
         "--executor",
-        type=click.Choice(["auto", "processes", "serial"]),
+        type=click.Choice(["auto", "processes", "serial", "dask"]),
         default="auto",
         show_default=True,
         help="Where the work is done; never changes a byte. auto: in worker processes if there is enough to do for them.",
     ),
+    click.option("--dask-address", metavar="URL", help="Scheduler of a running dask cluster (tcp://10.0.0.1:8786)."),
+    click.option("--dask-scheduler-file", metavar="FILE", help="The same by the file that `dask scheduler` writes."),
     click.option("--profile", is_flag=True, help="Tell where the time went: seconds and MB/s of input by section."),
     click.option(
         "--task-timeout",
@@ -144,6 +146,8 @@ def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> Run
     return RunOptions(
         workers=values["workers"],
         executor=values["executor"],
+        dask_address=values["dask_address"],
+        dask_scheduler_file=values["dask_scheduler_file"],
         resume=values["resume"],
         force=values["force"],
         task_timeout=values["task_timeout"],

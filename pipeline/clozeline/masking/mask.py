@@ -217,8 +217,8 @@ def mask(
         DestinationError: `dest` is taken.
     """
     options, run = options or MaskOptions(), run or RunOptions()
-    data = Data(packed, "packing")
-    location = Location(dest)
+    data = Data(run.place(packed), "packing")
+    location = Location(run.place(dest))
     check_rule(options.rule, data.metadata, allow_lower_rate=options.allow_lower_rate)
     counts = token_counts(packed, run) if options.rule.replacement == "frequency" else None
     metadata = masked_metadata(data.metadata, options, counts)

@@ -198,9 +198,10 @@ def pack(
     options, run = options or PackOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    tokenizer = run.place_of_tokenizer(tokenizer)
     loaded = load_tokenizer(tokenizer)
-    data = Data(text, "sharding")
-    location = Location(dest)
+    data = Data(run.place(text), "sharding")
+    location = Location(run.place(dest))
     metadata = packed_metadata(data.metadata, loaded, options)
     entries = data.manifest.shards
     task = PackTask(

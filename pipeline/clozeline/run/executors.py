@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import platform
 import signal
 import threading
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from clozeline.errors import ConfigError
 
-KINDS = ("auto", "processes", "serial")
+KINDS = ("auto", "processes", "serial", "dask")
+BYTES_DEPEND_ON = ("clozeline", "numpy", "pyarrow", "tokenizers", "nanotoken", "gigatoken", "sentencex", "jieba")
 START_SECONDS = 0.4  # of CPU that a worker process takes before it begins to work
+
+
+@cache
+def library_versions() -> dict[str, str]:
+    """Of what bytes could depend on, where it is installed."""
+    versions = {"python": platform.python_version()}
+    for package in BYTES_DEPEND_ON:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def usable_cores() -> int:
@@ -89,9 +103,7 @@ def choose(kind: str, workers: int, seconds: float) -> tuple[str, int]:
 
 
 def make_executor(kind: str, workers: int) -> Executor:
-    """`processes` or `serial`."""
-    if kind not in KINDS:
-        raise ConfigError(f"executor is {kind!r}: use {', '.join(KINDS)}")
+    """`processes` (also for `auto`, which `choose` has not turned into something else) or `serial`."""
     if kind == "serial":
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         return SerialExecutor()

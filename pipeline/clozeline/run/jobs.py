@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import signal
 import threading
 import time
@@ -9,8 +11,9 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clozeline.errors import ClozelineError, Interrupted, JobError
-from clozeline.run.executors import SerialExecutor, WorkerProcesses
+from clozeline.errors import ClozelineError, ConfigError, Interrupted, JobError
+from clozeline.run.dask import Cluster
+from clozeline.run.executors import SerialExecutor, WorkerProcesses, library_versions
 from clozeline.store import sections
 
 if TYPE_CHECKING:
@@ -37,8 +40,24 @@ class Job(Protocol):
     def __call__(self) -> list[ShardResult]: ...
 
 
-def run_job(job: Job) -> tuple[list[ShardResult], Seconds]:
-    """What a worker does: the job, and the account of its time."""
+def run_job(job: Job, versions: dict[str, str] | None) -> tuple[list[ShardResult], Seconds]:
+    """What a worker does: the job, and the account of its time.
+
+    Args:
+        versions: of the libraries in the process that asks, where this may be another installation.
+
+    Raises:
+        ConfigError: it is another installation, and differs.
+    """
+    if versions is not None:
+        here = library_versions()
+        differing = sorted(name for name in {*versions, *here} if versions.get(name) != here.get(name))
+        if differing:
+            told = ", ".join(f"{n} {here.get(n, 'absent')} (here {versions.get(n, 'absent')})" for n in differing)
+            raise ConfigError(
+                f"the worker on {platform.node()} has {told}: other versions could make other bytes; install the same"
+            )
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
     sections.restart()
     return job(), sections.account()
 
@@ -120,13 +139,16 @@ def _run(
     lost: list[Job] = []
     began: dict[Future[Any], float] = {}
     with executor_manager as executor:
+        if isinstance(executor, Cluster):
+            window = 2 * executor.workers
+        versions = None if isinstance(executor, SerialExecutor | WorkerProcesses) else library_versions()
         if isinstance(executor, SerialExecutor):
             window = 1  # handing out a job runs it: it is told of before the next begins
         while True:
             while waiting and len(running) < window and failure is None and not lost and not stop.asked:
                 job = waiting.popleft()
                 try:
-                    running[executor.submit(run_job, job)] = job
+                    running[executor.submit(run_job, job, versions)] = job
                 except BrokenExecutor:
                     lost.append(job)
             if not running:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict, dataclass, replace
-from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
-from clozeline.run.executors import choose, make_executor, usable_cores
+from clozeline.run.dask import open_cluster
+from clozeline.run.executors import KINDS, choose, library_versions, make_executor, usable_cores
 from clozeline.run.jobs import Job, run_jobs
 
 if TYPE_CHECKING:
@@ -98,8 +100,9 @@ class RunOptions:
 
     Attributes:
         workers: at most so many at a time; None for every usable core.
-        executor: "processes", "serial" (this process), "auto" (processes where there is enough to do for them), or any
+        executor: "processes", "serial" (this process), "auto" (processes where there is enough to do for them), "dask", or any
             `concurrent.futures.Executor` (left open).
+        dask_address, dask_scheduler_file: of a running dask cluster; None for one of our own on this machine.
         resume: finish what an earlier run of the same work left.
         force: replace what is there.
         task_timeout: seconds that one job may take in a worker process; None for as long as it likes. A job that takes longer is
@@ -111,6 +114,8 @@ class RunOptions:
 
     workers: int | None = None
     executor: str | Executor = "auto"
+    dask_address: str | None = None
+    dask_scheduler_file: str | None = None
     resume: bool = False
     force: bool = False
     task_timeout: float | None = None
@@ -121,6 +126,12 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers is {self.workers}: at least 1 is needed")
+        if isinstance(self.executor, str) and self.executor not in KINDS:
+            raise ConfigError(f"executor is {self.executor!r}: use {', '.join(KINDS)}")
+        if self.dask_address and self.dask_scheduler_file:
+            raise ConfigError("dask_address and dask_scheduler_file both name a scheduler: give one of them")
+        if (self.dask_address or self.dask_scheduler_file) and self.executor != "dask":
+            raise ConfigError(f"a dask scheduler is named, but executor is {self.executor!r}: use 'dask'")
         if self.task_timeout is not None and not self.task_timeout > 0:
             raise ConfigError(f"task_timeout is {self.task_timeout}: a positive number of seconds is needed")
         if self.resume and self.force:
@@ -131,6 +142,10 @@ class RunOptions:
         """The executor, with that many workers where it is ours to start."""
         if not isinstance(self.executor, str):
             yield self.executor
+            return
+        if self.executor == "dask":
+            with open_cluster(workers or self.worker_count, self.dask_address, self.dask_scheduler_file) as cluster:
+                yield cluster
             return
         # One worker needs no process of its own; what killed one before must not be tried in this process.
         kind = "serial" if workers is None and self.worker_count == 1 else self.executor
@@ -149,6 +164,16 @@ class RunOptions:
             seconds = float("inf")
         kind, workers = choose(self.executor, self.worker_count, seconds)
         return replace(self, executor=kind, workers=workers)
+
+    def place(self, path: str | os.PathLike[str]) -> str:
+        """A path as workers can use it, which may have another working directory than this process."""
+        elsewhere = self.executor == "dask" or not isinstance(self.executor, str)
+        text = os.fspath(path)
+        return str(Path.cwd() / text) if elsewhere and "://" not in text and not text.startswith("hf:") else text
+
+    def place_of_tokenizer(self, tokenizer: str | os.PathLike[str]) -> str:
+        """The same for a tokenizer, which may be a name on the hub."""
+        return self.place(tokenizer) if Path(tokenizer).exists() else os.fspath(tokenizer)
 
     def warn(self, message: str) -> None:
         if self.on_warning is not None:
@@ -265,10 +290,6 @@ def _result(output: Output, *, nothing_to_do: bool) -> StageResult:
 
 def run_facts(options: RunOptions, started: float) -> dict[str, Any]:
     """What is true of this run only."""
-    versions = {"python": platform.python_version()}
-    for package in ("clozeline", "numpy", "pyarrow", "tokenizers", "nanotoken", "gigatoken"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(time.time() - started, 3),
@@ -278,5 +299,5 @@ def run_facts(options: RunOptions, started: float) -> dict[str, Any]:
         "resumed": options.resume,
         "host": platform.node(),
         "platform": platform.platform(),
-        "versions": versions,
+        "versions": library_versions(),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clozeline.run.stage import RunPass
@@ -252,9 +252,10 @@ def shard(
     Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
-    paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)
-    refuse_nested(paths, dest)  # type: ignore[arg-type]
-    corpus = plan_corpus(paths, options, run)  # type: ignore[arg-type]
+    paths = [run.place(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
+    dest = run.place(dest)
+    refuse_nested(paths, dest)
+    corpus = plan_corpus(paths, options, run)
     location = Location(dest)
     output = text_output(corpus, location)
     work = location / WORK
