@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
-from clozeline.packing.engines import ENGINES
+from clozeline.packing.engines import ENGINES, seconds_per_mb
 from clozeline.packing.options import PackOptions
 from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
 from clozeline.packing.task import PackedRows, PackTask
@@ -66,8 +66,10 @@ def prepare(
     mask_options, run = mask_options or MaskOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    tokenizer = run.place_of_tokenizer(tokenizer)
     loaded = load_tokenizer(tokenizer)
-    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
+    paths = [run.place(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
+    dest = run.place(dest)
     refuse_nested(paths, dest)
     place = Location(dest)
     packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"
@@ -127,5 +129,14 @@ def prepare(
         refuse_changed(corpus.files)
         refuse_no_rows(packed, ", ".join(map(str, paths)))
 
-    results = run_stage("run", outputs, jobs, run, before=passes, check=check)
+    results = run_stage(
+        "run",
+        outputs,
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=seconds_per_mb(loaded, engine),
+        before=passes,
+        check=check,
+    )
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

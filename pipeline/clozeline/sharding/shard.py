@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,13 @@ from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clozeline.run.stage import RunPass
     from clozeline.store.documents import DocumentSource
 
 STAGE = "sharding"
+_SECONDS_PER_MB = 0.006
 _BATCH_BYTES = 2**20
 _BATCH_DOCUMENTS = 1024
 
@@ -75,6 +76,11 @@ class Corpus:
         """By what `--resume` knows the files again; never recorded in the data."""
         return {f.name: [f.bytes, f.modified] for f in self.files if f.format != "hf"}
 
+    @property
+    def bytes(self) -> int:
+        """Of the input, decompressed."""
+        return sum(f.bytes for f in self.files)
+
     def sources(self, work: Location) -> list[DocumentSource]:
         """Where the documents of the shards come from, once `passes` has run.
 
@@ -90,7 +96,7 @@ class Corpus:
 
     @property
     def _buckets(self) -> int:
-        return bucket_count(sum(f.bytes for f in self.files), self.count)
+        return bucket_count(self.bytes, self.count)
 
     def _selected(self, work: Location) -> list[Selected]:
         duplicates = work / "duplicates" if self.select.deduplicate else None
@@ -246,9 +252,10 @@ def shard(
     Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
-    paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)
-    refuse_nested(paths, dest)  # type: ignore[arg-type]
-    corpus = plan_corpus(paths, options, run)  # type: ignore[arg-type]
+    paths = [run.place(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
+    dest = run.place(dest)
+    refuse_nested(paths, dest)
+    corpus = plan_corpus(paths, options, run)
     location = Location(dest)
     output = text_output(corpus, location)
     work = location / WORK
@@ -260,7 +267,16 @@ def shard(
         refuse_changed(corpus.files)
         refuse_empty(output, paths)
 
-    return run_stage("shard", [output], jobs, run, before=corpus.passes(work), check=check)[0]
+    return run_stage(
+        "shard",
+        [output],
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=_SECONDS_PER_MB,
+        before=corpus.passes(work),
+        check=check,
+    )[0]
 
 
 def refuse_empty(output: Output, sources: Sequence[object]) -> None:
