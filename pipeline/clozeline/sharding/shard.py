@@ -13,6 +13,7 @@ from clozeline.sharding.options import ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
 from clozeline.sharding.select import DigestJob, Selected, find_duplicates
 from clozeline.sharding.shuffle import Shuffled, SpillJob, bucket_count
+from clozeline.sharding.stdin import spooled
 from clozeline.store.documents import Documents
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Metadata, digest
@@ -124,7 +125,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     names = [str(s) for s in sources]
     if not names:
         raise InputError("no SOURCE given: name at least one file, folder, glob or hf:NAME")
-    files = measure(find_files(names, run.warn), run.worker_count, options.read.max_compression_ratio)
+    files = measure(find_files(names, run.warn), run.worker_count, options.read)
     total = sum(f.bytes for f in files)
     if not total:
         raise InputError(f"{', '.join(names)}: nothing but empty files, no documents")
@@ -137,7 +138,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     del config["read"]["max_compression_ratio"]  # it only refuses
     if not options.select.shuffle and not options.select.held_out:
         del config["select"]["seed"]  # nothing is drawn
-    listing = [[f.name, f.format, f.compression, f.bytes, f.rows] for f in files]
+    listing = [[f.name, f.format, f.compression, f.encoding, f.bytes, f.rows] for f in files]
     metadata = Metadata(stage=STAGE, config=config, upstream=digest(listing))
     ranges = tuple(plan_ranges(files, count, options.read))
     return Corpus(metadata=metadata, files=tuple(files), ranges=ranges, count=count, select=options.select)
@@ -236,7 +237,7 @@ def shard(
     """Raw text to text shards.
 
     Args:
-        sources: files, folders, globs or `hf:NAME[@SPLIT]`.
+        sources: files, folders, globs, `hf:NAME[@SPLIT]`, `-` or `stdin:ENDING`.
         dest: a folder to create.
 
     Raises:
@@ -247,8 +248,13 @@ def shard(
     """
     options, run = options or ShardOptions(), run or RunOptions()
     paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)
-    refuse_nested(paths, dest)  # type: ignore[arg-type]
-    corpus = plan_corpus(paths, options, run)  # type: ignore[arg-type]
+    with spooled(paths) as names:  # type: ignore[arg-type]
+        return _shard(names, dest, options, run)
+
+
+def _shard(paths: list[str], dest: str | os.PathLike[str], options: ShardOptions, run: RunOptions) -> StageResult:
+    refuse_nested(paths, dest)
+    corpus = plan_corpus(paths, options, run)
     location = Location(dest)
     output = text_output(corpus, location)
     work = location / WORK
