@@ -45,6 +45,7 @@ _PLACES = {
     "pack": "packing.pack",
     "prepare": "preparation",
     "PrepareResult": "preparation",
+    "Profile": "run.stage",
     "Progress": "run.stage",
     "RunOptions": "run.stage",
     "StageResult": "run.stage",

@@ -9,10 +9,11 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
 
     from clozeline.packing.rows import Segments
     from clozeline.store.location import Location
@@ -69,6 +70,8 @@ class ProvenanceWriter:
 @contextlib.contextmanager
 def open_provenance(location: Location, file: str, shard: int) -> Iterator[ProvenanceWriter]:
     """The provenance of a packed shard; appears when the block ends well."""
+    import pyarrow.parquet as pq  # 50 ms that only this needs
+
     with (
         location.writer(provenance_name(file)) as raw,
         pq.ParquetWriter(pa.PythonFile(raw, "w"), SCHEMA, compression="zstd") as writer,

@@ -9,7 +9,6 @@ Shapes: T tokens of D texts.
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +49,7 @@ class WordFinder:
     """
 
     def __init__(self, engine: Engine, segmenter: str) -> None:
-        self._tokenizer, self._splitting = engine.with_offsets, engine.splitting_with_offsets
+        self._engine = engine
         self._cut = _jieba() if segmenter == "jieba" else None
 
     def starts(self, texts: list[bytes], ids: NDArray[np.uint32], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -62,13 +61,13 @@ class WordFinder:
         strings = [text.decode() for text in texts]
         ends = np.cumsum(lengths)
         parts = []
-        for i, encoding in enumerate(self._tokenizer().encode_batch(strings, add_special_tokens=False)):
+        for i, encoding in enumerate(self._engine.with_offsets.encode_batch(strings, add_special_tokens=False)):
             wanted = ids[ends[i] - lengths[i] : ends[i]]
             found = encoding
             if not np.array_equal(
                 np.array(found.ids, np.uint32), wanted
             ):  # it holds a special literal, which was split
-                found = self._splitting().encode(strings[i], add_special_tokens=False)
+                found = self._engine.splitting_with_offsets.encode(strings[i], add_special_tokens=False)
                 if not np.array_equal(np.array(found.ids, np.uint32), wanted):
                     raise TokenizerError(
                         f"the words of {strings[i][:200]!r} cannot be found: `tokenizers` gives other ids for it"
@@ -123,17 +122,3 @@ def _jieba() -> Callable[[str], list[str]]:
     jieba.setLogLevel(60)
     cut: Callable[[str], list[str]] = jieba.lcut
     return cut
-
-
-def offsets_tokenizer(body: dict[str, Any]) -> Callable[[], Any]:
-    """`tokenizers` for a tokenizer file, loaded when first asked for."""
-
-    @lru_cache(maxsize=1)
-    def load() -> Any:
-        from tokenizers import Tokenizer
-
-        tokenizer: Any = Tokenizer.from_str(json.dumps(body))
-        tokenizer.encode_special_tokens = True
-        return tokenizer
-
-    return load

@@ -201,7 +201,7 @@ def _cells(
     return ChanceTest(
         name,
         f"chi-squared {value:,.1f} over {int(used.sum())} cells by {what}",
-        f"selection depends on the {what}: at {cell} {where} {seen[worst]:,.0f} are selected, {mean[worst]:,.1f} expected",
+        f"uneven by {what}: at {cell} {where} there are {seen[worst]:,.0f}, {mean[worst]:,.1f} expected",
         expected=float(used.sum()),
         observed=value,
         p_value=p_value,
