@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from schemes import SCHEMES
+from mask_schemes import SCHEMES
 
 from clozeline import (
     Masking,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schemes import SCHEMES
+from mask_schemes import SCHEMES
 
 from clozeline.errors import ConfigError, DataError
 from clozeline.mask_function import IGNORE, MaskRule, MaskVocabulary, check_cap, mask_rows
