@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch.distributed as dist
 
 from clozeline.errors import ConfigError, DataError
 from clozeline.evaluation.checkpoint import Checkpoint
@@ -20,7 +18,7 @@ from clozeline.evaluation.compare import compare
 from clozeline.evaluation.device import find_device, first_batch_rows
 from clozeline.evaluation.evaluate import EvaluateOptions, evaluate
 from clozeline.evaluation.models import check_fit, load_model, model_digest
-from clozeline.evaluation.ranks import process_count, process_rank
+from clozeline.evaluation.ranks import join, process_count, process_rank
 from clozeline.store.dataset import Data
 from clozeline.streaming.stream import StreamOptions, TokenStream
 
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
     from clozeline.evaluation.evaluate import EvaluateProgress
     from clozeline.evaluation.result import EvaluateResult
     from clozeline.masking.transform import Masking
-
-_PATIENCE = timedelta(hours=1)  # how long a process waits at the end for the slowest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +127,7 @@ def assess(
     options = options or AssessOptions()
     data = Data(path, "packing", "masking")
     masks = _masks(data, options)
-    _join()
+    join()
     first = _one(data, model, options, "", on_progress, on_warning)
     second = None
     if against is not None:
@@ -174,13 +170,6 @@ def _masks(data: Data, options: AssessOptions) -> dict[str, Any]:
             "or give --mask-on-the-fly"
         )
     return {**options.masking.identity(), "epochs": options.epochs}
-
-
-def _join() -> None:
-    """Joins the process group that torchrun has prepared."""
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and dist.is_available() and not dist.is_initialized():
-        backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo"
-        dist.init_process_group(backend, timeout=_PATIENCE)
 
 
 def _one(

@@ -91,7 +91,7 @@ def command(
     result.
     """
     from clozeline.assessment import assess
-    from clozeline.evaluation.ranks import process_rank
+    from clozeline.evaluation.ranks import leave, process_rank
 
     show = None if quiet else _bar(model)
     found = assess(data, model, _options(values), against=compare, on_progress=show, on_warning=None if quiet else warn)
@@ -103,6 +103,7 @@ def command(
             print_json(found.to_json())
         else:
             click.echo(_describe(found))
+    leave()
     if result.not_finite_tokens:
         rows = ", ".join(f"row {r['row']} of shard {r['shard']}" for r in result.not_finite_rows)
         message = f"{data}: {result.not_finite_tokens:,} tokens have no finite loss, in {rows}; look there, or try --dtype float32"

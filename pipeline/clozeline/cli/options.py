@@ -125,6 +125,12 @@ run_options = _all_of(
         show_default=True,
         help="Where the work is done; never changes a byte.",
     ),
+    click.option(
+        "--task-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End a job that takes longer in a worker process, and try it once more.  [default: none]",
+    ),
     click.option("--resume", is_flag=True, help="Finish what an earlier run of the same work has left in DEST."),
     click.option("--force", is_flag=True, help="Replace what is in DEST."),
 )
@@ -139,6 +145,7 @@ def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> Run
         executor=values["executor"],
         resume=values["resume"],
         force=values["force"],
+        task_timeout=values["task_timeout"],
         on_progress=None if quiet else progress(verbose=verbose),
         on_warning=None if quiet else warn,
     )

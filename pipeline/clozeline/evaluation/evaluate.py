@@ -133,7 +133,7 @@ def evaluate(
                 EvaluateProgress(rows=totals.rows, loss=loss, rows_per_second=(totals.rows - resumed_rows) / seconds)
             )
 
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         for number, raw in enumerate(batches, start=resumed):
@@ -148,9 +148,10 @@ def evaluate(
         while waiting:
             settle()
     finally:
-        model.train(training)
-    seconds = time.perf_counter() - begun
-    mine = {**totals.state(), "resumed": np.array([resumed_rows]), "seconds": np.array([seconds])}
+        for module, training in modes:
+            module.training = training
+    facts = np.array([resumed_rows, scorer.largest_batch]), np.array([time.perf_counter() - begun])
+    mine = {**totals.state(), "facts": facts[0], "seconds": facts[1]}
     everything, states = Totals(), gather(mine)
     for state in states:
         everything.merge(state)
@@ -163,11 +164,11 @@ def evaluate(
         everything,
         special,
         seconds=max(float(s["seconds"][0]) for s in states),
-        resumed_rows=sum(int(s["resumed"][0]) for s in states),
+        resumed_rows=sum(int(s["facts"][0]) for s in states),
         head=scorer.head,
         device=_name(device),
         dtype={None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}[scorer.dtype],
-        batch_rows=scorer.largest_batch,
+        batch_rows=max(int(s["facts"][1]) for s in states),
         processes=process_count(),
     )
 

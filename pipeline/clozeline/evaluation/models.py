@@ -65,7 +65,7 @@ def load_model(
             dtype="float32",
             **extra,
         )
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+    except Exception as error:  # transformers, safetensors, the hub and pickle each raise their own
         raise DataError(f"{source}: cannot be loaded as a masked language model ({_line(error)})") from error
     finally:
         log.set_verbosity(verbosity)
@@ -197,7 +197,7 @@ def model_vocabulary(source: str | os.PathLike[str]) -> dict[str, int] | None:
 
     try:
         vocabulary: dict[str, int] = AutoTokenizer.from_pretrained(str(source)).get_vocab()
-    except (OSError, ValueError, ImportError, KeyError):
+    except Exception:  # there is none that can be read, and no rule about which error says so
         return None
     return vocabulary
 

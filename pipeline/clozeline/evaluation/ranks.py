@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
@@ -11,6 +13,22 @@ from clozeline.errors import JobError
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_PATIENCE = timedelta(hours=1)  # how long a process waits at the end for the slowest
+
+
+def join() -> None:
+    """Enters the process group that torchrun has prepared, unless there is none or we are in it."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and dist.is_available() and not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo"
+        dist.init_process_group(backend, timeout=_PATIENCE)
+
+
+def leave() -> None:
+    """Leaves it, if we are in one."""
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def process_count() -> int:
