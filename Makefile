@@ -12,7 +12,7 @@ BENCHMARKS := $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.p
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report,sentences]'
 	touch $@
 
 demo: $(READY)

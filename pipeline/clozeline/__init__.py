@@ -56,6 +56,8 @@ _PLACES = {
     "VocabResult": "vocabulary.train",
     "vocab": "vocabulary.train",
     "StreamOptions": "streaming.stream",
+    "TokenDataset": "streaming.dataset",
+    "TokenLoader": "streaming.loader",
     "TokenStream": "streaming.stream",
     "Check": "verification.findings",
     "VerifyResult": "verification.findings",

@@ -13,7 +13,8 @@ from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
 from clozeline.packing.engines import ENGINES
 from clozeline.packing.options import PackOptions
-from clozeline.packing.pack import PackedRows, PackTask, pack_jobs, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.task import PackedRows, PackTask
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.sharding.files import refuse_changed
@@ -25,6 +26,7 @@ from clozeline.store.location import WORK, Location
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clozeline.run.stage import RunPass
     from clozeline.store.documents import DocumentSource
     from clozeline.store.manifest import Manifest, Metadata
     from clozeline.store.output import Output
@@ -114,11 +116,16 @@ def prepare(
     outputs: list[Output] = [packed]
     if masked is not None:
         outputs.append(masked_output(masked_place, *masked, packed.files, inputs, packed.account))
-    jobs = pack_jobs(task, readers)
+    jobs, first_pass = pack_jobs(task, readers)
+
+    def passes(run_pass: RunPass) -> None:
+        for each in (before, first_pass):
+            if each is not None:
+                each(run_pass)
 
     def check() -> None:
         refuse_changed(corpus.files)
         refuse_no_rows(packed, ", ".join(map(str, paths)))
 
-    results = run_stage("run", outputs, jobs, run, before=before, check=check)
+    results = run_stage("run", outputs, jobs, run, before=passes, check=check)
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

@@ -100,10 +100,10 @@ def test_a_damaged_compressed_file_is_an_error_not_a_shorter_corpus(
 @pytest.mark.parametrize("compression", [c for c in COMPRESS if c])
 def test_a_decompression_bomb_is_refused(sharder: Sharder, tmp_path: Path, compression: str) -> None:
     path = tmp_path / f"a.txt{compression}"
-    path.write_bytes(COMPRESS[compression](bytes(2**27)))
+    path.write_bytes(COMPRESS[compression](bytes(2**26 + 2**22)))
     with pytest.raises(InputError, match="grows to more than 250 times"):
         sharder(path)
-    sharder(path, max_compression_ratio=100_000)
+    sharder(path, max_compression_ratio=10**9)
 
 
 def table(values: list[object], kind: pa.DataType) -> pa.Table:
@@ -185,7 +185,7 @@ def test_a_cut_or_joined_arrow_stream_is_an_error(sharder: Sharder, tmp_path: Pa
 @pytest.mark.parametrize("ending", ["parquet", "arrow"])
 @pytest.mark.parametrize("where", [0.05, 0.3, 0.5, 0.7, 0.95])
 def test_a_damaged_table_is_an_input_error(sharder: Sharder, tmp_path: Path, ending: str, where: float) -> None:
-    rows = table(list(DOCUMENTS), pa.string())
+    rows = pa.table({"text": DOCUMENTS})
     path = tmp_path / f"a.{ending}"
     if ending == "parquet":
         pyarrow.parquet.write_table(rows, path, row_group_size=70, write_page_checksum=True)
@@ -205,7 +205,7 @@ BAD_LINES = {
     "number": (b'{"text": 3}', "'text' is a number, not text", "no_text"),
     "array": (b'{"text": ["a"]}', "'text' is an array, not text", "no_text"),
     "missing": (b'{"body": "a"}', "no key 'text' \\(it has 'body'\\)", "no_text"),
-    "surrogate": (b'{"text": "a\\ud800b"}', "unpaired surrogate", "invalid_unicode"),
+    "surrogate": (b'{"text": "a\\ud800b"}', "an unpaired surrogate", "invalid_unicode"),
     "not an object": (b'["a"]', "an array where an object is expected", "not_an_object"),
     "not JSON": (b'{"text": "a"', "not JSON", "not_json"),
     "two values": (b'{"text": "a"} {"text": "b"}', "not JSON", "not_json"),

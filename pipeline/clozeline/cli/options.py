@@ -125,6 +125,12 @@ run_options = _all_of(
         show_default=True,
         help="Where the work is done; never changes a byte.",
     ),
+    click.option(
+        "--task-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End a job that takes longer in a worker process, and try it once more.  [default: none]",
+    ),
     click.option("--resume", is_flag=True, help="Finish what an earlier run of the same work has left in DEST."),
     click.option("--force", is_flag=True, help="Replace what is in DEST."),
 )
@@ -139,6 +145,7 @@ def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> Run
         executor=values["executor"],
         resume=values["resume"],
         force=values["force"],
+        task_timeout=values["task_timeout"],
         on_progress=None if quiet else progress(verbose=verbose),
         on_warning=None if quiet else warn,
     )
@@ -238,6 +245,21 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
 
 # pack
 
+
+class _Bins(click.ParamType[tuple[int, ...]]):
+    """64,128,256,512 as a tuple."""
+
+    name = "LENGTHS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, (tuple, list)):
+            return tuple(int(v) for v in value)
+        try:
+            return tuple(int(part) for part in value.split(",") if part.strip())
+        except ValueError:
+            self.fail(f"{value!r} is no list of row lengths such as 64,128,256,512", param, ctx)
+
+
 pack_options = _all_of(
     click.option("--tokenizer", required=True, help="Folder with tokenizer.json, that file, or a name on the hub."),
     click.option(
@@ -247,13 +269,128 @@ pack_options = _all_of(
         show_default=True,
         help="Positions per row, special tokens included.",
     ),
+    click.option(
+        "--packing",
+        type=click.Choice(["concat", "sentences", "doc-sentences", "documents", "best-fit", "pairs"]),
+        default="concat",
+        show_default=True,
+        help="How documents fill rows. concat: end to end, cut wherever a row is full. sentences: whole sentences, across "
+        "documents; doc-sentences: within one. documents: rows never cross documents. best-fit: whole documents, several a row. "
+        "pairs: two segments a row, for --objective.",
+    ),
+    click.option(
+        "--boundaries", is_flag=True, help="Add the column document_lengths: tokens of each document in a row."
+    ),
+    click.option(
+        "--provenance", is_flag=True, help="Write provenance/*.parquet: which document every part of a row comes from."
+    ),
+    click.option(
+        "--separator/--no-separator",
+        default=True,
+        show_default=True,
+        help="Separator token between the documents of a row.",
+    ),
+    click.option(
+        "--add-prefix",
+        is_flag=True,
+        help="The template's prefix ([CLS]) before every document of a row, not only the first.",
+    ),
+    click.option(
+        "--remainder",
+        type=click.Choice(["pad", "drop"]),
+        default="pad",
+        show_default=True,
+        help="concat, sentences: what to do with the last row of a shard when it is not full.",
+    ),
+    click.option(
+        "--min-document-tokens",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Drop documents with fewer tokens.",
+    ),
+    click.option(
+        "--max-document-tokens",
+        type=click.IntRange(min=1),
+        help="Keep only that many tokens of a document.  [default: all]",
+    ),
+    click.option(
+        "--min-tokens",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="documents: drop the last piece of a cut document when it has fewer tokens of its own.",
+    ),
+    click.option(
+        "--stride",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="documents: tokens that a piece of a cut document repeats of the piece before.",
+    ),
+    click.option(
+        "--sentences",
+        type=click.Choice(["sentencex", "lines"]),
+        default="sentencex",
+        show_default=True,
+        help="Where text is split: by the rules of sentencex (pip install 'clozeline[sentences]'), or at line ends.",
+    ),
+    click.option("--language", default="en", show_default=True, help="ISO 639-1 code, for sentencex."),
+    click.option(
+        "--objective",
+        type=click.Choice(["nsp", "sop"]),
+        default="nsp",
+        show_default=True,
+        help="pairs: is B the next segment or one of another document (nsp); are A and B in order (sop)?",
+    ),
+    click.option(
+        "--pair-copies",
+        type=click.IntRange(1, 1000),
+        default=1,
+        show_default=True,
+        help="pairs: how many times to draw pairs from the whole text.",
+    ),
+    click.option(
+        "--short-sequence-prob",
+        type=click.FloatRange(0, 1),
+        default=0.1,
+        show_default=True,
+        help="pairs: share of pairs of a length drawn at random.",
+    ),
+    click.option(
+        "--bins",
+        type=_Bins(),
+        default=(),
+        help="documents, doc-sentences, pairs: row lengths, such as 64,128,256,512; each row goes to shards of the shortest "
+        "that holds it. The last one is --max-length.",
+    ),
+)
+_PACK_VALUES = (
+    "max_length",
+    "packing",
+    "boundaries",
+    "provenance",
+    "separator",
+    "add_prefix",
+    "remainder",
+    "min_document_tokens",
+    "max_document_tokens",
+    "min_tokens",
+    "stride",
+    "sentences",
+    "language",
+    "objective",
+    "pair_copies",
+    "short_sequence_prob",
+    "seed",
+    "bins",
 )
 
 
 def build_pack_options(values: dict[str, Any]) -> PackOptions:
     from clozeline.packing.options import PackOptions
 
-    return PackOptions(max_length=values["max_length"])
+    return PackOptions(**{key: values[key] for key in _PACK_VALUES})
 
 
 # mask

@@ -51,3 +51,13 @@ class MaskVocabulary:
             raise ValueError("no counts of ids to draw by")
         sums = np.cumsum(self.counts, dtype=np.int64)
         return np.floor(sums / float(sums[-1]) * 2.0**32).astype(np.uint64)
+
+    @cached_property
+    def draw_probabilities(self) -> NDArray[np.float64]:
+        """float64 (largest id + 1,): with what probability a random replacement is each id."""
+        table = np.zeros(len(self.maskable))
+        if self.counts is None:
+            table[self.ordinary_ids] = 1.0 / len(self.ordinary_ids)
+        else:
+            table[self.ordinary_ids] = np.diff(self.frequency_limits.astype(np.float64), prepend=0.0) / 2.0**32
+        return table

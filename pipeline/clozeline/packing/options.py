@@ -14,6 +14,7 @@ _RAGGED = ("doc-sentences", "documents", "pairs")  # rows as long as what they h
 _ONLY_FOR: dict[str, tuple[str, ...]] = {  # options that other schemes have no use for
     "sentences": _BY_SENTENCES,
     "language": _BY_SENTENCES,
+    "boundaries": tuple(scheme for scheme in SCHEMES if scheme != "pairs"),
     "separator": ("concat", "sentences", "best-fit"),
     "add_prefix": ("concat", "sentences", "best-fit"),
     "remainder": ("concat", "sentences"),

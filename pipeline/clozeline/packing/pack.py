@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,11 +12,14 @@ from clozeline.packing.concat import ConcatPacker
 from clozeline.packing.documents import OneDocument
 from clozeline.packing.engines import ENGINES, worker_engine
 from clozeline.packing.options import PackOptions
-from clozeline.packing.parts import PartPlan, open_parts
+from clozeline.packing.pair_job import PairJob
+from clozeline.packing.parts import open_parts
 from clozeline.packing.pieces import PiecePacker
 from clozeline.packing.reading import read_tokens
 from clozeline.packing.rows import make_frame
 from clozeline.packing.sentences import WholeSentences
+from clozeline.packing.task import STAGE, PackedRows, PackTask
+from clozeline.packing.token_store import StoreJob
 from clozeline.packing.tokenizer import LoadedTokenizer, load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
@@ -26,102 +28,17 @@ from clozeline.store.ledger import Ledger
 from clozeline.store.location import Location
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import packed_columns, rows_per_batch
-from clozeline.store.shards import ShardWriter, shard_name
+from clozeline.store.shards import shard_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Sequence
 
     from clozeline.packing.rows import Frame, Integers
+    from clozeline.run.jobs import Job
+    from clozeline.run.stage import RunPass
     from clozeline.store.documents import Documents, DocumentSource
     from clozeline.store.manifest import Manifest, Metadata, TokenizerFacts
-    from clozeline.store.sinks import RowSink
-
-STAGE = "packing"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackedRows:
-    """The packed data set as a place for rows."""
-
-    location: Location
-    metadata: Metadata
-    count: int
-
-    def files(self, shard: int) -> tuple[tuple[str, str], ...]:
-        return ((STAGE, shard_name("packed", shard, self.count)),)
-
-    @contextlib.contextmanager
-    def open(self, shard: int, row_length: int) -> Iterator[_PackedShard]:
-        columns = packed_columns(self.metadata, row_length)
-        writer = ShardWriter(self.location, self.files(shard)[0][1], columns, self.metadata, copy=0, shard=shard)
-        with writer:
-            yield _PackedShard(writer)
-
-
-@dataclass(frozen=True, slots=True)
-class _PackedShard:
-    writer: ShardWriter
-
-    def write(self, columns: dict[str, NDArray[Any]], first_row: int) -> None:
-        self.writer.write(columns)
-
-    def results(self, ledger: Ledger, read: Ledger | None) -> list[ShardResult]:
-        return [ShardResult(stage=STAGE, entry=self.writer.entry, ledger=ledger, read=read)]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackTask:
-    """What every job of a packing run needs; picklable.
-
-    Attributes:
-        location: of the packed data set, for provenance.
-        tokenizer_path, engine: loaded once in each worker process.
-        text_shards: how many there are.
-        sinks: where the rows go.
-    """
-
-    options: PackOptions
-    metadata: Metadata
-    location: Location
-    tokenizer_path: str
-    engine: str
-    text_shards: int
-    sinks: tuple[RowSink, ...]
-
-    @property
-    def count(self) -> int:
-        """Packed shards."""
-        return self.text_shards * self.options.parts
-
-    @property
-    def facts(self) -> TokenizerFacts:
-        assert self.metadata.tokenizer is not None
-        return self.metadata.tokenizer
-
-    def packed_shards(self, shard: int, copy: int = 0) -> tuple[int, ...]:
-        """Indices of the packed shards of a text shard: the first of all bins are those of the shortest rows."""
-        bins = len(self.options.bins) or 1
-        return tuple((copy * bins + b) * self.text_shards + shard for b in range(bins))
-
-    def files(self, shard: int, copy: int = 0) -> tuple[tuple[str, str], ...]:
-        """(stage, name) of all that a text shard becomes."""
-        packed = self.packed_shards(shard, copy)
-        return tuple(file for sink in self.sinks for index in packed for file in sink.files(index))
-
-    def part_plan(self, shard: int, copy: int = 0) -> PartPlan:
-        packed = self.packed_shards(shard, copy)
-        names = tuple(shard_name("packed", index, self.count) for index in packed)
-        options = self.options
-        return PartPlan(
-            shards=packed,
-            lengths=options.bins or (options.max_length,),
-            document_slots=self.metadata.config.get("document_slots"),
-            head=len(self.facts.prefix_ids) if options.add_prefix else 0,
-            provenance=(self.location, names) if options.provenance else None,
-        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,8 +118,6 @@ def row_frame(options: PackOptions, facts: TokenizerFacts) -> Frame:
 
 def document_slots(options: PackOptions, facts: TokenizerFacts) -> int:
     """The most documents that a row can hold."""
-    if options.packing == "pairs":
-        return 2
     if options.packing in ("documents", "doc-sentences"):
         return 1
     frame = row_frame(options, facts)
@@ -246,9 +161,16 @@ def packed_output(task: PackTask, tokenizer: LoadedTokenizer, inputs: dict[str, 
     )
 
 
-def pack_jobs(task: PackTask, sources: Sequence[DocumentSource]) -> list[PackJob]:
-    """The jobs of a run."""
-    return [PackJob(source=source, task=task) for source in sources]
+def pack_jobs(
+    task: PackTask, sources: Sequence[DocumentSource]
+) -> tuple[Sequence[Job], Callable[[RunPass], None] | None]:
+    """The jobs of a run, and what must run before them."""
+    if task.options.packing != "pairs":
+        return [PackJob(source=source, task=task) for source in sources], None
+    stores = [StoreJob(source=source, task=task) for source in sources]
+    copies = range(task.options.pair_copies)
+    jobs = [PairJob(task=task, shard=k, copy=copy) for copy in copies for k in range(task.text_shards)]
+    return jobs, lambda run_pass: run_pass([job for job in stores if not job.is_done])
 
 
 def pack(
@@ -291,8 +213,8 @@ def pack(
         sinks=(PackedRows(location=location, metadata=metadata, count=len(entries) * options.parts),),
     )
     output = packed_output(task, loaded, {"text": data.manifest.sha256}, data.manifest)
-    jobs = pack_jobs(task, [TextShard(location=data.location, entry=entry) for entry in entries])
-    return run_stage("pack", [output], jobs, run, check=lambda: refuse_no_rows(output, text))[0]
+    jobs, before = pack_jobs(task, [TextShard(location=data.location, entry=entry) for entry in entries])
+    return run_stage("pack", [output], jobs, run, before=before, check=lambda: refuse_no_rows(output, text))[0]
 
 
 def refuse_no_rows(output: Output, source: object) -> None:

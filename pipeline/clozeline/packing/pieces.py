@@ -31,19 +31,22 @@ class Plan(Protocol):
 
 
 def window_tokens(row_length: int) -> int:
-    """Tokens of a window: 2**20, and at least 512 rows. It closes with the document that fills it."""
+    """The usual window: 2**20 tokens, and at least 512 rows."""
     return max(2**20, 512 * row_length)
 
 
 class PiecePacker:
     """Turns documents into blocks of rows by a plan.
 
+    Args:
+        window: tokens after which a window closes, with the document that fills it; at least a few rows.
+
     Linear in time where the plan is; memory is a window and its longest document, whatever the corpus.
     """
 
-    def __init__(self, plan: Plan, frame: Frame, ledger: Ledger) -> None:
+    def __init__(self, plan: Plan, frame: Frame, ledger: Ledger, window: int | None = None) -> None:
         self._plan, self._frame, self._ledger = plan, frame, ledger
-        self._window = window_tokens(frame.row_length)
+        self._window = window or window_tokens(frame.row_length)
         self._held: list[TokenDocuments] = []
         self._tokens = 0
 

@@ -101,11 +101,21 @@ class Frame:
 def make_frame(facts: TokenizerFacts, row_length: int, *, separator: bool = True, add_prefix: bool = False) -> Frame:
     """The tokenizer's template around rows, a separator (and the template's prefix) between documents."""
     head = facts.prefix_ids if add_prefix else ()
+    join = ((facts.separator_id,) if separator else ()) + head
+    return _frame(facts, row_length, join, len(head))
+
+
+def pair_frame(facts: TokenizerFacts, row_length: int) -> Frame:
+    """The tokenizer's own template for two sequences."""
+    return _frame(facts, row_length, facts.pair_ids, 0)
+
+
+def _frame(facts: TokenizerFacts, row_length: int, join: tuple[int, ...], head: int) -> Frame:
     return Frame(
         prefix=facts.prefix_ids,
         suffix=facts.suffix_ids,
-        join=((facts.separator_id,) if separator else ()) + head,
-        head=len(head),
+        join=join,
+        head=head,
         pad_id=facts.pad_id,
         row_length=row_length,
         dtype=id_dtype(facts.vocabulary_size),

@@ -233,6 +233,8 @@ def _measured(file: InputFile, max_ratio: int) -> InputFile:
                         )
         return replace(file, bytes=total)
     except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # a fault of the machine, not of the file
         raise InputError(f"{file.path}: damaged or cut short ({error}); fetch it again") from error
 
 

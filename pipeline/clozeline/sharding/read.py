@@ -62,6 +62,8 @@ class FileReader:
         except EndlessWhiteSpaceError as error:
             raise InputError(f"{self.file.path}: {error}; is this text? Raise --max-document-bytes if so") from error
         except (*DAMAGE, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise  # a fault of the machine, not of the file
             raise InputError(f"{self.file.path}: damaged or cut short ({error}); fetch it again") from error
 
     # Records
@@ -178,7 +180,10 @@ class FileReader:
         except UnicodeDecodeError as error:
             if self.options.errors == "strict":
                 what = f"not UTF-8 (byte 0x{raw[error.start]:02x})"
-                raise self._bad(offset + error.start, what, _ENCODING) from error
+                within = (
+                    error.start if self.file.format == "text" else 0
+                )  # in other formats this is no byte of the file
+                raise self._bad(offset + within, what, _ENCODING) from error
             if self.options.errors == "skip":
                 ledger.documents.dropped["invalid_utf8"] += 1
                 return None

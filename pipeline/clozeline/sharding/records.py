@@ -60,7 +60,7 @@ def line_records(read: Callable[[int], bytes], position: int, limit: int) -> Ite
         limit: bytes; a longer record comes in pieces.
     """
     pending, start = b"", position  # `position` is that of `pending`; `start` that of the record it belongs to
-    while block := read(BLOCK_BYTES):
+    while block := read(max(BLOCK_BYTES, len(pending))):  # a long record is not joined ever again
         data = pending + block
         end = data.rfind(b"\n")
         if end >= 0:
@@ -90,7 +90,7 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
     pending, start = b"", position
     inside = False  # whether `pending` holds a record that has begun; if not, it is white space
     text = 0  # bytes of `pending` before its last white space: no blank line begins in them
-    while block := read(BLOCK_BYTES):
+    while block := read(max(BLOCK_BYTES, len(pending))):  # a long record is not joined ever again
         data = pending + block
         first = 0
         if not inside:
@@ -127,7 +127,7 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
 def whole_record(read: Callable[[int], bytes], position: int, limit: int) -> Iterator[Records]:
     """Everything as one record; arguments as `line_records`."""
     pending, start = b"", position
-    while block := read(BLOCK_BYTES):
+    while block := read(max(BLOCK_BYTES, len(pending))):  # a long record is not joined ever again
         pending += block
         if len(pending) > limit:
             pieces, pending = cut_pieces(pending, limit)

@@ -58,6 +58,8 @@ class SpillJob:
             held: list[Documents] = []
             held_bytes = 0
             for documents in stream:
+                if not documents.ids:  # all of them dropped
+                    continue
                 held.append(documents)
                 held_bytes += sum(map(len, documents.texts))
                 if held_bytes >= _SPILL_BYTES:

@@ -114,7 +114,7 @@ def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.
     elif file.format == "parquet":
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(file.path) as parquet:
+        with pyarrow.parquet.ParquetFile(file.path, page_checksum_verification=True) as parquet:
             _check_column(file, parquet.schema_arrow, field)
             skipped, groups = 0, list[int]()
             for i in range(parquet.num_row_groups):

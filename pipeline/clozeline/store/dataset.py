@@ -45,7 +45,7 @@ class Data:
         """The index-th shard of the manifest, opened once."""
         if index not in self._shards:
             shard = TokenShard(self.location, self.manifest.shards[index])
-            said = (shard.schema_metadata["copy"], shard.schema_metadata["shard"])
+            said = (shard.schema_metadata.get("copy"), shard.schema_metadata.get("shard"))
             if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
                 raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; {RESTORE}")
             self._shards[index] = shard

@@ -67,11 +67,12 @@ class TextShard:
         data = map_shard(self.location, self.entry)
         try:
             for batch in pa.ipc.open_stream(pa.py_buffer(data)):
+                batch.validate(full=True)  # damaged offsets are found here, before they are followed
                 texts = batch.column("text").cast(pa.large_binary()).to_pylist()
                 ledger.documents.taken += len(texts)
                 ledger.documents.out += len(texts)
                 yield Documents(batch.column("doc_id").to_pylist(), texts)
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError, KeyError) as error:
             raise DataError(f"{path}: not a readable Arrow stream ({error}); {RESTORE}") from error
         if ledger.documents.taken != self.entry.rows:
             raise DataError(

@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import DataError
+from clozeline.store.json_values import checked, parse_json
 from clozeline.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 NAME = "manifest.json"
+STAGES = ("sharding", "packing", "masking")
+_FILE_PART = re.compile(r"[^./\\\0][^/\\\0]*")  # neither empty, nor hidden, nor a way up
+_SHARD_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.arrow")
 
 
 def canonical_json(value: Any) -> str:
@@ -94,8 +99,12 @@ class TokenizerFacts:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TokenizerFacts:
         tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "pair_ids", "special_ids")}
-        ordinary = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
-        return cls(**{**data, **tuples, "ordinary_ranges": ordinary})
+        ordinary = tuple((a, b) for a, b in data["ordinary_ranges"])
+        facts = checked(cls(**{**data, **tuples, "ordinary_ranges": ordinary}))
+        ids = [facts.mask_id, facts.pad_id, facts.separator_id, *facts.special_ids, *(i for r in ordinary for i in r)]
+        if max(ids) >= facts.vocabulary_size or facts.vocabulary_size > 2**31:
+            raise ValueError(f"vocabulary_size is {facts.vocabulary_size}, the largest id {max(ids)}")
+        return facts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,7 +151,10 @@ class Metadata:
         data = {**data, "lineage": tuple(data["lineage"])}
         if data["tokenizer"] is not None:
             data["tokenizer"] = TokenizerFacts.from_json(data["tokenizer"])
-        return cls(**data)
+        metadata = checked(cls(**data))
+        if metadata.stage not in STAGES:
+            raise ValueError(f"stage is {metadata.stage[:50]!r}")
+        return metadata
 
     def next(self, **changes: Any) -> Metadata:
         """The metadata of a data set made from this one."""
@@ -172,6 +184,13 @@ class ShardEntry:
     bytes: int
     sha256: str
     row_length: int | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ShardEntry:
+        entry = checked(cls(**data))
+        if not _SHARD_FILE.fullmatch(entry.file):
+            raise ValueError(f"{entry.file[:100]!r} is no name of a shard")
+        return entry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -238,27 +257,35 @@ class Manifest:
             )
             raise DataError(f"{location}: no {NAME} here; {hint}")
         try:
-            body = json.loads(location.read(NAME))
+            body = parse_json(location.read(NAME))
             version = body["format_version"]
             if version != FORMAT_VERSION:
                 raise DataError(
                     f"{where}: format version {version}, this clozeline reads {FORMAT_VERSION}: upgrade clozeline"
                 )
             stated = body.pop("fingerprint")
-            shards = tuple(ShardEntry(**s) for s in body.pop("shards"))
+            shards = tuple(map(ShardEntry.from_json, body.pop("shards")))
             ledger = Ledger.from_json(body.pop("ledger"))
             history = tuple(map(Ledger.from_json, body.pop("history")))
-            files = {str(k): str(v) for k, v in body.pop("files").items()}
-            manifest = cls(
-                metadata=Metadata.from_json(body), ledger=ledger, history=history, shards=shards, files=files
+            files = body.pop("files")
+            manifest = checked(
+                cls(
+                    metadata=Metadata.from_json(body),
+                    ledger=ledger,
+                    history=history,
+                    shards=shards,
+                    files=files,
+                )
             )
+        except OSError as error:
+            raise DataError(f"{where}: cannot be read ({error.strerror})") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{where}: damaged or not written by clozeline ({type(error).__name__}: {error})"
             ) from error
         if stated != manifest.metadata.fingerprint:
             raise DataError(f"{where}: was changed after it was written (its fingerprint does not fit its fields)")
-        for name in [s.file for s in shards] + list(files):
-            if name.startswith("/") or ".." in name.split("/"):
+        for name in manifest.files:
+            if not all(_FILE_PART.fullmatch(part) for part in name.split("/")):
                 raise DataError(f"{where}: names a file outside the data set: {name!r}")
         return manifest

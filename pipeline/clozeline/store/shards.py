@@ -5,13 +5,13 @@ Shapes: B rows asked for, L positions per row.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from clozeline.errors import DataError
+from clozeline.store.json_values import parse_json
 from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
 
@@ -152,16 +152,19 @@ class TokenShard:
         self._bytes = np.frombuffer(map_shard(location, entry), np.uint8)
         try:
             self._map_columns()
-        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
+        except (pa.ArrowException, OSError, ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
             raise DataError(f"{self.path}: not a readable Arrow stream ({error}); {RESTORE}") from error
 
     def _map_columns(self) -> None:
         buffer = pa.py_buffer(self._bytes)
         source = pa.BufferReader(buffer)
         schema = pa.ipc.read_schema(source)
-        self.schema_metadata: dict[str, Any] = json.loads((schema.metadata or {}).get(KEY, b"null"))
-        if self.schema_metadata is None:
+        if KEY not in (schema.metadata or {}):
             raise ValueError("no clozeline metadata in its schema")
+        self.schema_metadata = parse_json(schema.metadata[KEY])
+        self.metadata = Metadata.from_json(
+            {k: v for k, v in self.schema_metadata.items() if k not in ("copy", "shard")}
+        )
         self.types = dict(zip(schema.names, schema.types, strict=True))
         self._full: dict[str, NDArray[Any]] = {}  # (batches, n, L) or (batches, n)
         self._last: dict[str, NDArray[Any]] = {}  # (rest, L) or (rest,)
@@ -169,8 +172,10 @@ class TokenShard:
         if not self.entry.rows:
             return
         start = source.tell()
-        first = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+        first = _read_batch(source, schema)
         length = source.tell() - start  # of one message
+        if not first.num_rows:
+            raise ValueError("its first batch is empty")
         full = self.entry.rows // first.num_rows
         self.batch_rows = first.num_rows
         rest = self.entry.rows - full * first.num_rows
@@ -188,7 +193,7 @@ class TokenShard:
                 )
         if rest:
             source.seek(last_start)
-            last = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+            last = _read_batch(source, schema)
             if last.num_rows != rest:
                 raise ValueError(f"its last batch has {last.num_rows} rows, {rest} expected from the manifest")
             self._keep = last
@@ -196,12 +201,6 @@ class TokenShard:
             last_start = source.tell()
         if last_start + _END_OF_STREAM != self.entry.bytes:
             raise ValueError(f"{self.entry.bytes - last_start} bytes after its last batch, {_END_OF_STREAM} expected")
-
-    @property
-    def metadata(self) -> Metadata:
-        body = dict(self.schema_metadata)
-        del body["copy"], body["shard"]
-        return Metadata.from_json(body)
 
     def columns(self) -> list[str]:
         return list(self._full)
@@ -265,6 +264,13 @@ class TokenShard:
             yield {name: self._full[name][i] for name in wanted}
         if self._last:
             yield {name: self._last[name] for name in wanted}
+
+
+def _read_batch(source: pa.BufferReader, schema: pa.Schema) -> pa.RecordBatch:
+    """The next batch; its buffers are as long as its rows need."""
+    batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+    batch.validate()
+    return batch
 
 
 def _column(batch: pa.RecordBatch, name: str) -> NDArray[Any]:

@@ -23,8 +23,15 @@ if TYPE_CHECKING:
     from clozeline.streaming.buffers import Buffers
     from clozeline.streaming.order import RowOrder
 
-MODEL_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "labels", "next_sentence_label")
-_LOCATE_ROWS = 16_384  # positions located at once
+MODEL_COLUMNS = (
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+    "labels",
+    "next_sentence_label",
+    "sentence_order_label",
+)
+LOCATE_ROWS = 16_384  # positions located at once
 _ROWS_PER_SHARD = 64  # gather at least so many from each shard touched, on average
 
 
@@ -91,6 +98,10 @@ class Source:
         return self.rows.count
 
     @property
+    def metadata(self) -> Metadata:
+        return self.rows.metadata
+
+    @property
     def has_labels(self) -> bool:
         """Whether its batches have labels, as far as can be told without reading one."""
         return self.rows.metadata.stage == "masking" or self.transform is not None
@@ -127,7 +138,7 @@ class Source:
             self._names = [name for name in there if name in given | needed]
         return self._names
 
-    def _read(self, at: Identity, buffers: Buffers, wide: np.dtype[Any] | None) -> dict[str, NDArray[Any]]:
+    def _columns(self, at: Identity, buffers: Buffers, wide: np.dtype[Any] | None) -> dict[str, NDArray[Any]]:
         names = self.names()
         if "attention_mask" not in names:
             return self.rows.take(at, names, buffers, wide)
@@ -144,6 +155,14 @@ class Source:
         if self.transform is not None:
             columns = self.transform(columns, shards=at.shard, rows=at.row, epoch=epoch, meta=self.rows.metadata)
         return {name: values for name, values in columns.items() if name not in self._inner}
+
+    def locate(self, epoch: int, positions: NDArray[np.int64]) -> Identity:
+        """Where the rows at positions of an epoch stand."""
+        return self.rows.identify(self.order.rows(epoch, positions), epoch)
+
+    def read(self, at: Identity, epoch: int, buffers: Buffers) -> dict[str, NDArray[Any]]:
+        """Rows, transformed, in the stored integer widths."""
+        return self._finish(at, self._columns(at, buffers, None), epoch)
 
     def batches(
         self,
@@ -163,13 +182,13 @@ class Source:
         """
         ahead = 1
         while block := list(islice(positions, ahead)):
-            at = self.rows.identify(self.order.rows(epoch, np.concatenate(block)), epoch)
+            at = self.locate(epoch, np.concatenate(block))
             size = max(1, len(block[0]))
             scattered = self.order.shuffle == "global"
             together = max(1, _ROWS_PER_SHARD * self.rows.shards // size) if scattered else 1
             for i in range(0, len(block), together):
                 yield from self._group(epoch, _part(at, i * size, (i + together) * size), size, buffers, wide)
-            ahead = min(2 * ahead, max(1, _LOCATE_ROWS // size))
+            ahead = min(2 * ahead, max(1, LOCATE_ROWS // size))
 
     def _group(
         self, epoch: int, at: Identity, size: int, buffers: Buffers, wide: np.dtype[Any] | None
@@ -177,7 +196,7 @@ class Source:
         """Batches of `size` rows that are read together."""
         count = len(at.row)
         alone = count <= size
-        columns = self._read(at, buffers, wide if alone and self.transform is None else None)
+        columns = self._columns(at, buffers, wide if alone and self.transform is None else None)
         for first in range(0, count, size):
             part = _part(at, first, first + size)
             mine = columns if alone else {n: v[first : first + size] for n, v in columns.items()}

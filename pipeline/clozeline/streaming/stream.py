@@ -6,7 +6,8 @@ Shapes: B rows per batch and rank, L positions per row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from torch.utils.data import IterableDataset, get_worker_info
@@ -15,24 +16,27 @@ from clozeline.errors import ConfigError
 from clozeline.mask_function import IGNORE
 from clozeline.streaming.buffers import Buffers
 from clozeline.streaming.cursor import MAX_WORKERS, Cursor
+from clozeline.streaming.misuse import check_caller
+from clozeline.streaming.mixture import Mixture
 from clozeline.streaming.order import RowOrder
 from clozeline.streaming.plan import EpochPlan
 from clozeline.streaming.ranks import check_rank, find_rank
-from clozeline.streaming.rows import TokenRows
+from clozeline.streaming.rows import Identity, TokenRows
 from clozeline.streaming.source import Source
 from clozeline.streaming.state import check_state, make_state
-from clozeline.streaming.tensors import identity_tensors, widen
+from clozeline.streaming.tensors import widen
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from clozeline.store.manifest import Metadata
     from clozeline.streaming.order import Shuffle
     from clozeline.streaming.plan import Tail
     from clozeline.streaming.rows import Copy
-    from clozeline.streaming.source import Batch, Transform
+    from clozeline.streaming.source import Transform
     from clozeline.streaming.tensors import Tensors
 
 _AT_ONCE = 256  # batches planned together, or single rows read together
@@ -43,7 +47,7 @@ class StreamOptions:
     """What is seldom changed.
 
     Attributes:
-        dtype: of the integers given: "int64", which embedding layers and losses of every version take, or "int32".
+        dtype: of integers: "int64", which embedding layers and losses of every version take, or "int32".
         identity: give `shard`, `row` and `global_row` too, int64 (B,): where each row stands; -1 for padding rows.
         full_attention_mask: give `attention_mask` also with batches that have no padding; without it such batches come
             without, and attention kernels for rows of one length can be used.
@@ -61,6 +65,19 @@ class StreamOptions:
     def __post_init__(self) -> None:
         if self.dtype not in ("int64", "int32"):
             raise ConfigError(f"dtype is {self.dtype!r}: use 'int64' or 'int32'")
+
+
+def with_identity(columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
+    return {**columns, "shard": at.shard, "row": at.row, "global_row": at.number}
+
+
+class Turn(NamedTuple):
+    """One pass over (the rest of) an epoch."""
+
+    plan: EpochPlan
+    epoch: int
+    generation: int
+    worker: int
 
 
 class TokenStream(IterableDataset):  # type: ignore[type-arg]
@@ -114,7 +131,57 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
             block_rows=options.block_rows,
             window_blocks=options.window_blocks,
         )
-        self._source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
+        source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
+        self._set_up(source, batch_size, rank, world_size, tail, epoch, options)
+
+    @classmethod
+    def mix(
+        cls,
+        streams: Sequence[TokenStream],
+        weights: Sequence[float],
+        *,
+        batch_size: int | None = None,
+        rows: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        tail: Tail = "drop",
+        epoch: int | None = None,
+        options: StreamOptions | None = None,
+    ) -> TokenStream:
+        """One stream of several, in fixed proportions.
+
+        Args:
+            streams: what to mix. Of each its data, transform, shuffle, seed and copy count; batch size, rank, tail and epoch are
+                those of the mixture. A stream that is used up begins its own next epoch (with other masks).
+            weights: shares of the rows, one for each stream.
+            rows: in an epoch of the mixture; by default as many as the streams have together. The next epoch goes on in
+                each stream where this one ends.
+            options: `identity` adds `source`, int64 (B,): the index of the stream, beside the row's place in that.
+
+        Raises:
+            DataError: streams of different row lengths, vocabularies or columns.
+
+        After p rows a stream of weight w has given w * p of them, to within one row per stream: in each global batch too.
+        """
+        mixed = cls.__new__(cls)
+        sources = [s._source for s in streams]
+        if not all(isinstance(s, Source) for s in sources):
+            raise ConfigError("a mixture cannot be mixed again: mix all streams at once")
+        source = Mixture([s for s in sources if isinstance(s, Source)], weights, rows)
+        mixed._set_up(source, batch_size, rank, world_size, tail, epoch, options or StreamOptions())
+        return mixed
+
+    def _set_up(
+        self,
+        source: Source | Mixture,
+        batch_size: int | None,
+        rank: int | None,
+        world_size: int | None,
+        tail: Tail,
+        epoch: int | None,
+        options: StreamOptions,
+    ) -> None:
+        self._source = source
         self._options = options
         self._wide = np.dtype(options.dtype)
         self._batch_size = batch_size
@@ -147,14 +214,23 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         )
 
     @property
+    def batch_size(self) -> int | None:
+        return self._batch_size
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the integers given."""
+        return self._wide
+
+    @property
     def plan(self) -> EpochPlan:
         """How a whole epoch is cut: batches, rows dropped, padding rows."""
         return self._plan(0)
 
     @property
-    def metadata(self) -> Any:
+    def metadata(self) -> Metadata:
         """Of the data set: tokenizer facts, row length, lineage."""
-        return self._source.rows.metadata
+        return self._source.metadata
 
     def __len__(self) -> int:
         """Batches of a whole epoch on this rank, the same on every rank (rows where batch_size is None)."""
@@ -191,9 +267,12 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
                 "the rows of this stream are given out by a DataLoader's worker processes, which do not tell how many: use "
                 "TokenLoader(stream, num_workers=...) and its state_dict"
             )
-        epoch, rows = self._done or self._cursor.begin()[:2]
-        state = self._state(epoch, rows)
-        return state if info is None else {**state, "worker": info.id, "workers": info.num_workers}
+        if info is None:
+            return self._state(*(self._done or self._cursor.begin()[:2]))
+        if self._worker_state is not None:
+            return self._worker_state
+        done = self._done or self._at(self.begin(info.id, info.num_workers), info.id)
+        return {**self._state(*done), "worker": info.id, "workers": info.num_workers}
 
     def _state(self, epoch: int, rows: int) -> dict[str, Any]:
         global_batch = None if self._batch_size is None else self._batch_size * self.world_size
@@ -221,80 +300,101 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
     # Rows
 
     def __iter__(self) -> Iterator[Tensors]:
+        check_caller(self._batch_size is not None, self.world_size)
         info = get_worker_info()
-        if info is None and not self._rank_given:
-            check_rank(self.rank, self.world_size)
         if info is not None and info.num_workers > MAX_WORKERS:
             raise ConfigError(f"{info.num_workers} workers: at most {MAX_WORKERS} can share a stream")
         worker, workers = (info.id, info.num_workers) if info else (0, 1)
-        epoch, start, generation = self._cursor.begin(worker, workers)
+        turn = self.begin(worker, workers)
         first = worker
         if self._worker_state is not None:
-            epoch, start, first = self._worker_state["epoch"], self._worker_state["rows"], 0
-            self._worker_state = None
+            turn = turn._replace(plan=self._plan(self._worker_state["rows"]), epoch=self._worker_state["epoch"])
+            self._worker_state, first = None, 0
         if info is not None:
             self._cursor.hide()
-        return self._pass(epoch, start, generation, worker, range(first, self._plan(start).batches, workers))
+        return self._pass(turn, range(first, turn.plan.batches, workers))
 
-    def _pass(self, epoch: int, start: int, generation: int, worker: int, indices: range) -> Iterator[Tensors]:
+    def _pass(self, turn: Turn, indices: range) -> Iterator[Tensors]:
         """One pass over a part of an epoch, counted as it is given out."""
-        plan = self._plan(start)
-        self._done = (epoch, start)
+        self._done = self._at(turn, indices.start)
         index = iter(indices)
         buffers = Buffers()
-        for batch, padding in self._batches(plan, epoch, indices, buffers):
-            tensors = self._tensors(batch, padding, buffers)
+        for columns in self.columns(turn, indices, buffers, self._wide):
+            tensors = widen(columns, self._wide, buffers)
             if self._batch_size is not None:
-                self._count(plan, epoch, next(index))
+                self._done = self._at(turn, next(index) + indices.step)
                 yield tensors
                 continue
-            for i in range(len(padding)):
-                self._count(plan, epoch, next(index))
+            for i in range(len(columns["input_ids"])):
+                self._done = self._at(turn, next(index) + indices.step)
                 yield {name: values[i] for name, values in tensors.items()}
-        self._done = None
+        self.end(turn)
+
+    # What `TokenLoader` is built of: it counts rows where they are given out, and reads them elsewhere.
+
+    def begin(self, worker: int = 0, workers: int = 1) -> Turn:
+        """The pass that begins now."""
+        if get_worker_info() is None and not self._rank_given:
+            check_rank(self.rank, self.world_size)
+        epoch, start, generation = self._cursor.begin(worker, workers)
+        return Turn(self._plan(start), epoch, generation, worker)
+
+    def count(self, turn: Turn, index: int) -> None:
+        """Notes that the batch of this index is given out."""
+        self._done = self._at(turn, index + 1)
+
+    @staticmethod
+    def _at(turn: Turn, index: int) -> tuple[int, int]:
+        """Epoch and rows given out when the batch of this index comes next."""
+        return turn.epoch, turn.plan.start + index * turn.plan.global_batch
+
+    def end(self, turn: Turn) -> None:
+        """Notes that a pass has ended."""
+        if get_worker_info() is None:
+            self._done = None  # a worker's state stays that of the epoch which other workers may not have ended
         if self._pinned is None:
-            self._cursor.end(worker, epoch, generation)
+            self._cursor.end(turn.worker, turn.epoch, turn.generation)
 
-    def _count(self, plan: EpochPlan, epoch: int, index: int) -> None:
-        self._done = (epoch, plan.start + (index + 1) * plan.global_batch)
-
-    def _batches(
-        self, plan: EpochPlan, epoch: int, indices: range, buffers: Buffers
-    ) -> Iterator[tuple[Batch, NDArray[np.bool_]]]:
-        """The batches of these indices, and which of their rows are padding, bool (B,)."""
-        whole = range(indices.start, plan.whole, indices.step)
-        with_last = plan.batches > plan.whole and plan.whole in indices
+    def columns(
+        self, turn: Turn, indices: Iterable[int], buffers: Buffers, wide: np.dtype[Any] | None = None
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        """The batches of ascending indices as arrays: (B, L) or (B,) each, in stored widths or wider."""
+        plan, batched = turn.plan, self._batch_size is not None
+        ahead = iter(indices)
+        last: list[int] = []
 
         def positions() -> Iterator[NDArray[np.int64]]:
-            for i in range(0, len(whole), _AT_ONCE):
-                block = plan.positions(np.array(whole[i : i + _AT_ONCE]))
-                yield from block if self._batch_size is not None else [block.reshape(-1)]
+            while some := list(islice(ahead, _AT_ONCE)):
+                if some[-1] == plan.whole:
+                    last.append(some.pop())
+                block = plan.positions(np.array(some, np.int64))
+                yield from block if batched else [block.reshape(-1)] * bool(some)
 
-        for batch in self._source.batches(epoch, positions(), buffers, self._wide):
-            yield batch, np.zeros(len(batch.at.row), bool)
-        if with_last:
-            last = plan.last_positions()
-            padding = last < 0
-            for batch in self._source.batches(epoch, iter([np.where(padding, 0, last)]), buffers, self._wide):
-                yield self._padded(batch, padding), padding
+        for batch in self._source.batches(turn.epoch, positions(), buffers, wide):
+            yield self._named(batch.columns, batch.at)
+        if last:
+            at = plan.last_positions()
+            padding = at < 0
+            for batch in self._source.batches(turn.epoch, iter([np.where(padding, 0, at)]), buffers, wide):
+                place = Identity(*(np.where(padding, -1, values) for values in batch.at))
+                yield self._named(self._without_labels(batch.columns, padding), place)
 
-    def _padded(self, batch: Batch, padding: NDArray[np.bool_]) -> Batch:
-        if not padding.any():
-            return batch
-        columns = dict(batch.columns)
-        if "labels" in columns:
-            columns["labels"] = np.where(
-                padding[:, None], np.asarray(IGNORE, columns["labels"].dtype), columns["labels"]
-            )
-        elif not self._options.identity:
-            raise ConfigError(
-                f"tail is {self.tail!r}, and the transform gives no labels that would tell padding from data: use tail='drop', or "
-                "StreamOptions(identity=True)"
-            )
-        return batch._replace(columns=columns)
-
-    def _tensors(self, batch: Batch, padding: NDArray[np.bool_], buffers: Buffers) -> Tensors:
-        tensors = widen(batch.columns, self._wide, buffers)
+    def _named(self, columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
         if self._options.identity:
-            tensors.update(identity_tensors(batch.at, padding))
-        return tensors
+            return with_identity(columns, at)
+        columns.pop("source", None)
+        return columns
+
+    def _without_labels(self, columns: dict[str, NDArray[Any]], padding: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+        if not padding.any():
+            return columns
+        if "labels" in columns:
+            labels = columns["labels"].copy()
+            labels[padding] = IGNORE
+            return {**columns, "labels": labels}
+        if self._options.identity:
+            return columns
+        raise ConfigError(
+            f"tail is {self.tail!r}, and the transform gives no labels that would tell padding from data: use tail='drop', or "
+            "StreamOptions(identity=True)"
+        )

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clozeline.streaming.buffers import Buffers
-    from clozeline.streaming.rows import Identity
 
 Tensors = dict[str, torch.Tensor]
 
@@ -32,9 +31,3 @@ def _as(values: NDArray[Any], dtype: np.dtype[Any], buffers: Buffers) -> NDArray
     wide = buffers.empty(values.shape, dtype)
     np.copyto(wide, values)
     return wide
-
-
-def identity_tensors(at: Identity, padding: NDArray[np.bool_]) -> Tensors:
-    """`shard`, `row` and `global_row`, int64 (B,) each, -1 for padding."""
-    named = {"shard": at.shard, "row": at.row, "global_row": at.number}
-    return {name: torch.from_numpy(np.where(padding, -1, values)) for name, values in named.items()}
