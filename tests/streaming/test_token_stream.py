@@ -174,6 +174,22 @@ def test_epochs_advance_when_a_pass_has_ended(packed: Path) -> None:
     assert numbers(stream) == first
 
 
+def test_a_pass_has_ended_when_its_last_batch_is_given_out(packed: Path) -> None:
+    """Lightning takes `len` batches and never asks for the end: it saw epoch 0 for ever."""
+    stream = TokenStream(packed, batch_size=10)
+    expected = [numbers(stream) for _ in range(3)]
+    stream = TokenStream(packed, batch_size=10)
+    for epoch in range(3):
+        found = []
+        iterator = iter(stream)
+        for _ in range(len(stream)):
+            assert stream.epoch == epoch
+            found += numbers([next(iterator)])
+        assert found == expected[epoch]
+        assert stream.state_dict()["epoch"] == epoch + 1
+        assert stream.state_dict()["rows"] == 0
+
+
 def test_a_pinned_epoch_stays(packed: Path) -> None:
     stream = TokenStream(packed, batch_size=10, epoch=4)
     first = numbers(stream)
