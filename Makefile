@@ -1,16 +1,18 @@
 # make demo   prepare sample_data and evaluate its model
 # make test   everything that is checked
+# make bench  times against other tools; results in benchmarks/results, tables by benchmarks/harness.py
 VENV := .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO := work/demo
+BENCHMARKS := $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
-.PHONY: demo test format lint types imports spelling tests clean
+.PHONY: demo test bench format lint types imports spelling tests clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report,sentences]'
 	touch $@
 
 demo: $(READY)
@@ -20,6 +22,10 @@ demo: $(READY)
 	$(BIN)/clozeline evaluate $(DEMO)/masked --model sample_data/model
 
 test: lint types imports spelling tests
+
+bench: $(READY)
+	for subject in $(BENCHMARKS); do $(BIN)/python benchmarks/$$subject.py || exit 1; done
+	$(BIN)/python benchmarks/harness.py benchmarks/results/*.json
 
 format: $(READY)
 	$(BIN)/ruff format .

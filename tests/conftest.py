@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,12 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A character tokenizer for lower-case ASCII: every letter is a token, within a word with ## before it."""
     words = [*LETTERS, *(f"##{c}" for c in LETTERS), "the", "and", "##ing"]
     return write_wordpiece(tmp_path_factory.mktemp("tokenizer"), words)
+
+
+@pytest.fixture(scope="session")
+def make_wordpiece() -> Callable[..., Path]:
+    """`write_wordpiece`, for tests that need a vocabulary of their own."""
+    return write_wordpiece
 
 
 @pytest.fixture

@@ -16,6 +16,9 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PLACES = {
+    "assess": "assessment",
+    "Assessment": "assessment",
+    "AssessOptions": "assessment",
     "ConfigError": "errors",
     "ClozelineError": "errors",
     "DataError": "errors",
@@ -25,11 +28,20 @@ _PLACES = {
     "JobError": "errors",
     "LedgerError": "errors",
     "TokenizerError": "errors",
+    "compare": "evaluation.compare",
+    "Comparison": "evaluation.compare",
+    "evaluate": "evaluation.evaluate",
+    "EvaluateCallback": "training",
+    "EvaluateOptions": "evaluation.evaluate",
+    "EvaluateProgress": "evaluation.evaluate",
+    "EvaluateResult": "evaluation.result",
     "MaskRule": "mask_function",
     "Masking": "masking.transform",
     "MaskOptions": "masking.mask",
     "mask": "masking.mask",
-    "PackOptions": "packing.pack",
+    "TokenCounts": "store.masks",
+    "token_counts": "masking.counts",
+    "PackOptions": "packing.options",
     "pack": "packing.pack",
     "prepare": "preparation",
     "PrepareResult": "preparation",
@@ -40,10 +52,16 @@ _PLACES = {
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
     "shard": "sharding.shard",
+    "VocabOptions": "vocabulary.train",
+    "VocabResult": "vocabulary.train",
+    "vocab": "vocabulary.train",
     "StreamOptions": "streaming.stream",
     "TokenDataset": "streaming.dataset",
     "TokenLoader": "streaming.loader",
     "TokenStream": "streaming.stream",
+    "Check": "verification.findings",
+    "VerifyResult": "verification.findings",
+    "verify": "verification.verify",
 }
 
 __all__ = sorted(_PLACES)

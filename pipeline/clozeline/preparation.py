@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
 from clozeline.packing.engines import ENGINES
-from clozeline.packing.pack import PackedRows, PackJob, PackOptions, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.options import PackOptions
+from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
+from clozeline.packing.task import PackedRows, PackTask
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
+from clozeline.sharding.files import refuse_changed
 from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
@@ -23,8 +26,9 @@ from clozeline.store.location import WORK, Location
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from clozeline.run.stage import RunPass
     from clozeline.store.documents import DocumentSource
-    from clozeline.store.manifest import Manifest
+    from clozeline.store.manifest import Manifest, Metadata
     from clozeline.store.output import Output
     from clozeline.store.sinks import RowSink
 
@@ -85,9 +89,9 @@ def prepare(
         before = corpus.passes(work)
         inputs = corpus.inputs
 
-    sinks: list[RowSink] = [PackedRows(location=packed_place, metadata=metadata, count=corpus.count)]
-    packed = packed_output(packed_place, metadata, loaded, corpus.count, inputs, text)
-    outputs: list[Output] = [packed]
+    count = corpus.count * pack_options.parts
+    sinks: list[RowSink] = [PackedRows(location=packed_place, metadata=metadata, count=count)]
+    masked: tuple[Metadata, MaskedRows] | None = None
     if static:
         masked_meta = masked_metadata(metadata, mask_options)
         sink = MaskedRows(
@@ -95,15 +99,33 @@ def prepare(
             metadata=masked_meta,
             rule=mask_options.rule,
             copies=mask_options.copies,
-            packed_shards=corpus.count,
+            packed_shards=count,
         )
         sinks.append(sink)
-        outputs.append(masked_output(masked_place, masked_meta, sink, packed.files, inputs, packed.account))
-    jobs = [
-        PackJob(source=reader, metadata=metadata, tokenizer_path=str(tokenizer), engine=engine, sinks=tuple(sinks))
-        for reader in readers
-    ]
-    results = run_stage(
-        "run", outputs, jobs, run, before=before, check=lambda: refuse_no_rows(packed, ", ".join(map(str, paths)))
+        masked = masked_meta, sink
+    task = PackTask(
+        options=pack_options,
+        metadata=metadata,
+        location=packed_place,
+        tokenizer_path=str(tokenizer),
+        engine=engine,
+        text_shards=corpus.count,
+        sinks=tuple(sinks),
     )
+    packed = packed_output(task, loaded, inputs, text)
+    outputs: list[Output] = [packed]
+    if masked is not None:
+        outputs.append(masked_output(masked_place, *masked, packed.files, inputs, packed.account))
+    jobs, first_pass = pack_jobs(task, readers)
+
+    def passes(run_pass: RunPass) -> None:
+        for each in (before, first_pass):
+            if each is not None:
+                each(run_pass)
+
+    def check() -> None:
+        refuse_changed(corpus.files)
+        refuse_no_rows(packed, ", ".join(map(str, paths)))
+
+    results = run_stage("run", outputs, jobs, run, before=passes, check=check)
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

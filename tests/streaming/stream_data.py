@@ -24,6 +24,7 @@ FACTS = TokenizerFacts(
     separator_id=3,
     prefix_ids=(2,),
     suffix_ids=(3,),
+    pair_ids=(3,),
     special_ids=(0, 1, 2, 3, 4),
     ordinary_ranges=((5, 99),),
 )
@@ -49,7 +50,7 @@ def write_packed(folder: Path, shards: Sequence[int], batch_rows: int = 7) -> Pa
     metadata = Metadata(
         stage="packing", config={"max_length": LENGTH}, upstream="2" * 64, row_length=LENGTH, tokenizer=FACTS
     )
-    columns = packed_columns(LENGTH, FACTS.vocabulary_size)
+    columns = packed_columns(metadata)
     entries, first = [], 0
     for index, rows in enumerate(shards):
         name = shard_name("packed", index, len(shards))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,8 +15,9 @@ from clozeline.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from clozeline.mask_function import MaskRule
     from clozeline.masking.mask import MaskOptions
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
     from clozeline.run.stage import RunOptions
     from clozeline.sharding.shard import ShardOptions
 
@@ -53,20 +55,21 @@ def _defaults(path: Path, config: dict[str, Any], command: str) -> dict[str, Any
     defaults: dict[str, Any] = {}
     origin: dict[str, str] = {}
     sections = _RUN_SECTIONS if command == "run" else (command,)
-    known = {name: _option_names(name) for name in COMMANDS}
     for section, values in config.items():
-        if section not in known:
-            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in known)}")
+        if section not in COMMANDS:
+            raise ConfigError(f"{path}: unknown section [{section}]; there are {', '.join(f'[{c}]' for c in COMMANDS)}")
         if not isinstance(values, dict):
             raise ConfigError(f"{path}: {section!r} stands outside a section; write it under [{command}]")
+        known = _option_names(section)
         for key in values:
-            if key.replace("-", "_") not in known[section]:
-                options = ", ".join(sorted(known[section]))
+            if key.replace("-", "_") not in known:
+                options = ", ".join(sorted(known))
                 raise ConfigError(f"{path}: unknown key {key!r} in [{section}]; there are {options}")
+    own = _option_names(command)
     for section in sections:
         for key, value in config.get(section, {}).items():
             name = key.replace("-", "_")
-            if name not in known[command]:
+            if name not in own:
                 continue
             if section != "run" and defaults.get(name, value) != value:
                 raise ConfigError(
@@ -122,6 +125,12 @@ run_options = _all_of(
         show_default=True,
         help="Where the work is done; never changes a byte.",
     ),
+    click.option(
+        "--task-timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="End a job that takes longer in a worker process, and try it once more.  [default: none]",
+    ),
     click.option("--resume", is_flag=True, help="Finish what an earlier run of the same work has left in DEST."),
     click.option("--force", is_flag=True, help="Replace what is in DEST."),
 )
@@ -136,6 +145,7 @@ def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> Run
         executor=values["executor"],
         resume=values["resume"],
         force=values["force"],
+        task_timeout=values["task_timeout"],
         on_progress=None if quiet else progress(verbose=verbose),
         on_warning=None if quiet else warn,
     )
@@ -174,6 +184,13 @@ shard_options = _all_of(
         default=64 * 2**20,
         show_default=True,
         help="Longer documents are cut at white space.",
+    ),
+    click.option(
+        "--max-compression-ratio",
+        type=click.IntRange(min=1),
+        default=250,
+        show_default=True,
+        help="How many times its bytes on disk a compressed file may grow to (to 64 MiB it always may).",
     ),
     click.option("--num-shards", type=click.IntRange(1, 99_999), help="How many shards.  [default: by --shard-bytes]"),
     click.option(
@@ -214,6 +231,7 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
             text_field=values["text_field"],
             errors=values["errors"],
             max_document_bytes=values["max_document_bytes"],
+            max_compression_ratio=values["max_compression_ratio"],
         ),
         select=SelectOptions(
             seed=values["seed"],
@@ -227,6 +245,21 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
 
 # pack
 
+
+class _Bins(click.ParamType[tuple[int, ...]]):
+    """64,128,256,512 as a tuple."""
+
+    name = "LENGTHS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, (tuple, list)):
+            return tuple(int(v) for v in value)
+        try:
+            return tuple(int(part) for part in value.split(",") if part.strip())
+        except ValueError:
+            self.fail(f"{value!r} is no list of row lengths such as 64,128,256,512", param, ctx)
+
+
 pack_options = _all_of(
     click.option("--tokenizer", required=True, help="Folder with tokenizer.json, that file, or a name on the hub."),
     click.option(
@@ -236,27 +269,187 @@ pack_options = _all_of(
         show_default=True,
         help="Positions per row, special tokens included.",
     ),
+    click.option(
+        "--packing",
+        type=click.Choice(["concat", "sentences", "doc-sentences", "documents", "best-fit", "pairs"]),
+        default="concat",
+        show_default=True,
+        help="How documents fill rows. concat: end to end, cut wherever a row is full. sentences: whole sentences, across "
+        "documents; doc-sentences: within one. documents: rows never cross documents. best-fit: whole documents, several a row. "
+        "pairs: two segments a row, for --objective.",
+    ),
+    click.option(
+        "--boundaries", is_flag=True, help="Add the column document_lengths: tokens of each document in a row."
+    ),
+    click.option(
+        "--provenance", is_flag=True, help="Write provenance/*.parquet: which document every part of a row comes from."
+    ),
+    click.option(
+        "--separator/--no-separator",
+        default=True,
+        show_default=True,
+        help="Separator token between the documents of a row.",
+    ),
+    click.option(
+        "--add-prefix",
+        is_flag=True,
+        help="The template's prefix ([CLS]) before every document of a row, not only the first.",
+    ),
+    click.option(
+        "--remainder",
+        type=click.Choice(["pad", "drop"]),
+        default="pad",
+        show_default=True,
+        help="concat, sentences: what to do with the last row of a shard when it is not full.",
+    ),
+    click.option(
+        "--min-document-tokens",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="Drop documents with fewer tokens.",
+    ),
+    click.option(
+        "--max-document-tokens",
+        type=click.IntRange(min=1),
+        help="Keep only that many tokens of a document.  [default: all]",
+    ),
+    click.option(
+        "--min-tokens",
+        type=click.IntRange(min=1),
+        default=1,
+        show_default=True,
+        help="documents: drop the last piece of a cut document when it has fewer tokens of its own.",
+    ),
+    click.option(
+        "--stride",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="documents: tokens that a piece of a cut document repeats of the piece before.",
+    ),
+    click.option(
+        "--sentences",
+        type=click.Choice(["sentencex", "lines"]),
+        default="sentencex",
+        show_default=True,
+        help="Where text is split: by the rules of sentencex (pip install 'clozeline[sentences]'), or at line ends.",
+    ),
+    click.option("--language", default="en", show_default=True, help="ISO 639-1 code, for sentencex."),
+    click.option(
+        "--objective",
+        type=click.Choice(["nsp", "sop"]),
+        default="nsp",
+        show_default=True,
+        help="pairs: is B the next segment or one of another document (nsp); are A and B in order (sop)?",
+    ),
+    click.option(
+        "--pair-copies",
+        type=click.IntRange(1, 1000),
+        default=1,
+        show_default=True,
+        help="pairs: how many times to draw pairs from the whole text.",
+    ),
+    click.option(
+        "--short-sequence-prob",
+        type=click.FloatRange(0, 1),
+        default=0.1,
+        show_default=True,
+        help="pairs: share of pairs of a length drawn at random.",
+    ),
+    click.option(
+        "--bins",
+        type=_Bins(),
+        default=(),
+        help="documents, doc-sentences, pairs: row lengths, such as 64,128,256,512; each row goes to shards of the shortest "
+        "that holds it. The last one is --max-length.",
+    ),
+)
+_PACK_VALUES = (
+    "max_length",
+    "packing",
+    "boundaries",
+    "provenance",
+    "separator",
+    "add_prefix",
+    "remainder",
+    "min_document_tokens",
+    "max_document_tokens",
+    "min_tokens",
+    "stride",
+    "sentences",
+    "language",
+    "objective",
+    "pair_copies",
+    "short_sequence_prob",
+    "seed",
+    "bins",
 )
 
 
 def build_pack_options(values: dict[str, Any]) -> PackOptions:
-    from clozeline.packing.pack import PackOptions
+    from clozeline.packing.options import PackOptions
 
-    return PackOptions(max_length=values["max_length"])
+    return PackOptions(**{key: values[key] for key in _PACK_VALUES})
 
 
 # mask
 
 _probability = click.FloatRange(0, 1)
+
+
+class _Probabilities(click.ParamType):  # type: ignore[type-arg]
+    """One probability, or one for each copy, with commas between them."""
+
+    name = "probability"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float | tuple[float, ...]:
+        if isinstance(value, (float, int)):
+            return float(value)
+        try:
+            values = tuple(float(part) for part in (value if isinstance(value, (list, tuple)) else value.split(",")))
+        except ValueError:
+            self.fail(f"{value!r} is not a number, or numbers with commas between them", param, ctx)
+        return values[0] if len(values) == 1 else values
+
+
+class _Ids(click.ParamType):  # type: ignore[type-arg]
+    """Token ids and ranges of ids, with commas between them."""
+
+    name = "ids"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[int, int], ...]:
+        if isinstance(value, tuple):
+            return value
+        ranges = []
+        for part in str(value).split(","):
+            first, dash, last = part.strip().partition("-")
+            if not first.isdigit() or (dash and not last.isdigit()):
+                self.fail(f"{part!r} is neither a token id nor a range of them (1-99)", param, ctx)
+            ranges.append((int(first), int(last) if dash else int(first)))
+        return tuple(ranges)
+
+
 rule_options = _all_of(
     click.option(
         "--selection",
         type=click.Choice(["bernoulli", "exact"]),
         default="bernoulli",
         show_default=True,
-        help="Each token on its own, or the same number in rows of the same length.",
+        help="Each token (word, span) on its own, or the same number of tokens in rows of the same length.",
     ),
-    click.option("--mask-prob", type=_probability, default=0.15, show_default=True, help="Share of tokens selected."),
+    click.option(
+        "--mask-prob",
+        type=_Probabilities(),
+        default="0.15",
+        show_default=True,
+        metavar="P[,P...]",
+        help="Share of tokens selected; with commas one for each copy, the last for all further ones.",
+    ),
     click.option(
         "--mask-token-prob",
         type=_probability,
@@ -271,6 +464,44 @@ rule_options = _all_of(
         show_default=True,
         help="Of these, share set to a random token.",
     ),
+    click.option("--whole-word", "unit", flag_value="word", help="Select words as a whole."),
+    click.option("--spans", "unit", flag_value="span", help="Select spans of words as a whole."),
+    click.option(
+        "--span-lengths",
+        type=click.Choice(["geometric", "inverse"]),
+        default="geometric",
+        show_default=True,
+        help="Words in a span: SpanBERT's distribution, or inverse to the length as ALBERT's n-grams.",
+    ),
+    click.option(
+        "--span-prob", type=_probability, default=0.2, show_default=True, help="Parameter of the geometric lengths."
+    ),
+    click.option(
+        "--max-span", type=click.IntRange(1, 256), default=10, show_default=True, help="Longest span, in words."
+    ),
+    click.option(
+        "--action-unit",
+        type=click.Choice(["token", "unit"]),
+        default="token",
+        show_default=True,
+        help="Draw what becomes of each selected token, or of each word or span.",
+    ),
+    click.option("--max-predictions", type=click.IntRange(min=1), help="Most tokens selected in a row."),
+    click.option("--allow-lower-rate", is_flag=True, help="Let --max-predictions lower the rate by more than a tenth."),
+    click.option(
+        "--never-select",
+        type=_Ids(),
+        metavar="ID[-ID],...",
+        help="Further ids to leave alone (1-99: [unused] entries).",
+    ),
+    click.option("--never-draw", type=_Ids(), metavar="ID[-ID],...", help="Ids that are no random replacement."),
+    click.option(
+        "--replacement",
+        type=click.Choice(["uniform", "frequency"]),
+        default="uniform",
+        show_default=True,
+        help="How random tokens are drawn: all alike, or by how often they stand in the packed rows.",
+    ),
 )
 mask_options = _all_of(
     rule_options,
@@ -281,8 +512,18 @@ mask_options = _all_of(
 
 
 def build_mask_options(values: dict[str, Any]) -> MaskOptions:
-    from clozeline.mask_function import MaskRule
     from clozeline.masking.mask import MaskOptions
 
-    rule = MaskRule(**{key: values[key] for key in ("selection", "mask_prob", "mask_token_prob", "random_token_prob")})
-    return MaskOptions(seed=values["seed"], copies=values["copies"], rule=rule)
+    return MaskOptions(
+        seed=values["seed"],
+        copies=values["copies"],
+        rule=build_mask_rule(values),
+        allow_lower_rate=values["allow_lower_rate"],
+    )
+
+
+def build_mask_rule(values: dict[str, Any]) -> MaskRule:
+    from clozeline.mask_function import MaskRule
+
+    names = [f.name for f in fields(MaskRule)]
+    return MaskRule(**{name: values[name] for name in names if values[name] is not None})

@@ -13,6 +13,7 @@ from clozeline.cli.options import (
     output_options,
     pack_options,
     run_options,
+    seed_option,
 )
 from clozeline.cli.report import print_stage
 
@@ -20,6 +21,7 @@ from clozeline.cli.report import print_stage
 @click.command("pack", epilog="Example: clozeline pack work/text work/packed --tokenizer bert-base-uncased")
 @click.argument("text", metavar="SOURCE")
 @click.argument("dest")
+@seed_option
 @pack_options
 @engine_option
 @run_options
@@ -29,7 +31,8 @@ def command(
 ) -> None:
     """Text shards to rows of token ids.
 
-    SOURCE is a folder that `clozeline shard` wrote. Rows are dense: documents stand end to end with a separator between them.
+    SOURCE is a folder that `clozeline shard` wrote. --packing says how documents fill rows;
+    the default is dense: documents end to end with a separator between them.
     """
     from clozeline.packing.pack import pack
 

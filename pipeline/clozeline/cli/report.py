@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from clozeline.run.stage import Progress, StageResult
+    from clozeline.store.dataset import Data
 
 
 def warn(message: str) -> None:
@@ -80,6 +81,49 @@ def describe(result: StageResult) -> str:
     if counts:
         lines.append("  " + ", ".join(f"{reason.replace('_', ' ')} {n:,}" for reason, n in counts.items()))
     return "\n".join(lines)
+
+
+def describe_data(data: Data) -> tuple[str, dict[str, Any]]:
+    """A finished data set, for people and as JSON."""
+    manifest, metadata = data.manifest, data.metadata
+    copies = 1 + max((entry.copy for entry in manifest.shards), default=0)
+    facts: dict[str, Any] = {
+        "path": str(data.location),
+        "stage": metadata.stage,
+        "shards": len(manifest.shards),
+        "copies": copies,
+        "rows": manifest.rows,
+        "tokens": manifest.tokens,
+        "bytes": manifest.bytes,
+        "row_length": metadata.row_length,
+        "seed": metadata.seed,
+        "config": metadata.config,
+        "lineage": list(metadata.lineage),
+        "ledger": manifest.ledger.to_json(),
+        "sha256": manifest.sha256,
+    }
+    kind = {"sharding": "text", "packing": "packed", "masking": "masked"}[metadata.stage]
+    unit = "documents" if metadata.stage == "sharding" else "rows"
+    lines = [
+        f"{data.location}: {kind}, {len(manifest.shards)} shards, {manifest.rows:,} {unit}, {manifest.bytes:,} bytes"
+    ]
+    if metadata.row_length and metadata.tokenizer:
+        fill = manifest.tokens / max(1, manifest.rows * metadata.row_length)
+        lines.append(
+            f"  rows of {metadata.row_length} tokens, {fill:.2%} full; vocabulary of {metadata.tokenizer.vocabulary_size:,}"
+        )
+    if metadata.stage == "masking":
+        lines.append(f"  {copies} copies under seed {metadata.seed}, mask function version {metadata.mask_function}")
+    for stage, config in [*((s["stage"], s["config"]) for s in metadata.lineage), (metadata.stage, metadata.config)]:
+        lines.append(f"  {stage}: " + ", ".join(f"{k} {v}" for k, v in _leaves(config)))
+    return "\n".join(lines), facts
+
+
+def _leaves(config: dict[str, Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in config.items():
+        found += _leaves(value) if isinstance(value, dict) else [(key.replace("_", " "), value)]
+    return found
 
 
 def print_stage(result: StageResult, *, as_json: bool) -> None:

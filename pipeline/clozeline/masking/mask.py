@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clozeline.errors import ConfigError
-from clozeline.mask_function import VERSION, MaskRule, apply_mask
-from clozeline.masking.transform import mask_vocabulary
+from clozeline.mask_function import VERSION, MaskRule, mask_rows
+from clozeline.masking.counts import token_counts
 from clozeline.run.stage import RunOptions, StageResult, run_stage
-from clozeline.seeds import row_words
 from clozeline.store.dataset import Data
 from clozeline.store.ledger import Account, Ledger
 from clozeline.store.location import Location
-from clozeline.store.manifest import TokenizerFacts
+from clozeline.store.masks import COUNTS, TokenCounts, check_rule, mask_vocabulary
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import label_dtype, masked_columns
 from clozeline.store.shards import ShardWriter, TokenShard, shard_name
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from clozeline.store.manifest import Metadata, ShardEntry
+    from clozeline.store.manifest import Metadata, ShardEntry, TokenizerFacts
 
 STAGE = "masking"
 
@@ -41,17 +40,21 @@ class MaskOptions:
         seed: 0 to 2**64 - 1.
         copies: K, how many times the whole data set is masked.
         rule: how positions are selected and what becomes of them.
+        allow_lower_rate: `rule.max_predictions` may lower the rate by more than a tenth.
     """
 
     seed: int = 0
     copies: int = 1
     rule: MaskRule = field(default_factory=MaskRule)
+    allow_lower_rate: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}: it lies between 0 and 2**64 - 1")
         if not 1 <= self.copies <= 1000:
             raise ConfigError(f"copies is {self.copies}: it lies between 1 and 1000")
+        if len(self.rule.schedule) > self.copies and self.copies > 1:
+            raise ConfigError(f"mask_prob has {len(self.rule.schedule)} values for {self.copies} copies")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +69,7 @@ class MaskedRows:
     rule: MaskRule
     copies: int
     packed_shards: int
+    counts: TokenCounts | None = None
 
     def files(self, shard: int) -> tuple[tuple[str, str], ...]:
         count = self.copies * self.packed_shards
@@ -73,11 +77,10 @@ class MaskedRows:
         return tuple((STAGE, shard_name("masked", i, count)) for i in indices)
 
     @contextlib.contextmanager
-    def open(self, shard: int) -> Iterator[_MaskedShard]:
-        length, facts = self.metadata.row_length, self.metadata.tokenizer
-        assert length is not None
+    def open(self, shard: int, row_length: int) -> Iterator[_MaskedShard]:
+        facts = self.metadata.tokenizer
         assert facts is not None
-        columns = masked_columns(length, facts.vocabulary_size)
+        columns = masked_columns(self.metadata, row_length)
         writers = [
             ShardWriter(self.location, name, columns, self.metadata, copy=copy, shard=shard)
             for copy, (_, name) in enumerate(self.files(shard))
@@ -95,18 +98,20 @@ class _MaskedShard:
 
     def write(self, columns: dict[str, NDArray[Any]], first_row: int) -> None:
         ids = columns["input_ids"]
-        rows = np.arange(first_row, first_row + len(ids))
-        shards = np.full(len(ids), self._shard)
-        seed = self._sink.metadata.seed
+        sink = self._sink
+        seed = sink.metadata.seed
         assert seed is not None
         for copy, (writer, counts) in enumerate(zip(self._writers, self._counts, strict=True)):
-            words = row_words(seed, copy, shards, rows, ids.shape[1])
-            masked = apply_mask(
+            masked = mask_rows(
                 ids,
-                words,
-                self._sink.rule,
-                mask_vocabulary(self._facts),
+                sink.rule,
+                mask_vocabulary(self._facts, sink.rule, sink.counts),
+                seed=seed,
+                copy=copy,
+                shards=np.full(len(ids), self._shard),
+                rows=np.arange(first_row, first_row + len(ids)),
                 label_dtype=label_dtype(self._facts.vocabulary_size),
+                word_starts=columns.get("word_starts"),
             )
             writer.write({**columns, "input_ids": masked.ids, "labels": masked.labels})
             counts.update(masked.actions)
@@ -140,7 +145,8 @@ class MaskJob:
 
     def __call__(self) -> list[ShardResult]:
         source = TokenShard(self.location, self.entry)
-        with self.sink.open(self.entry.shard) as opened:
+        assert self.entry.row_length is not None
+        with self.sink.open(self.entry.shard, self.entry.row_length) as opened:
             row = 0
             for columns in source.batches():
                 opened.write(columns, row)
@@ -148,9 +154,21 @@ class MaskJob:
         return opened.results(Ledger(tokens=Account(out=self.entry.tokens)), None)
 
 
-def masked_metadata(packed: Metadata, options: MaskOptions) -> Metadata:
-    """What the masked rows made of packed rows are."""
+def masked_metadata(packed: Metadata, options: MaskOptions, counts: TokenCounts | None = None) -> Metadata:
+    """What the masked rows made of packed rows are.
+
+    Args:
+        counts: of the packed rows, where replacements are drawn by frequency.
+
+    Raises:
+        ConfigError: the rule does not fit the rows or the vocabulary.
+    """
+    check_rule(options.rule, packed, allow_lower_rate=options.allow_lower_rate)
+    if (options.rule.replacement == "frequency") != (counts is not None):
+        raise ConfigError("replacement 'frequency' needs counts of all packed rows first: run `pack`, then `mask`")
     config = {**options.rule.to_json(), "copies": options.copies}
+    if counts is not None:
+        config["token_counts"] = counts.sha256
     return packed.next(stage=STAGE, config=config, seed=options.seed, mask_function=VERSION)
 
 
@@ -167,13 +185,11 @@ def masked_output(
     Args:
         history: gives the ledgers of the packed rows and the stages before.
     """
-    assert metadata.row_length is not None
-    assert metadata.tokenizer is not None
     by_shard = [sink.files(shard) for shard in range(sink.packed_shards)]
     return Output(
         location=location,
         metadata=metadata,
-        columns=masked_columns(metadata.row_length, metadata.tokenizer.vocabulary_size),
+        columns=masked_columns(metadata),
         shards=tuple(names[copy][1] for copy in range(sink.copies) for names in by_shard),
         inputs=inputs,
         files=files,
@@ -200,12 +216,21 @@ def mask(
     options, run = options or MaskOptions(), run or RunOptions()
     data = Data(packed, "packing")
     location = Location(dest)
-    metadata = masked_metadata(data.metadata, options)
+    check_rule(options.rule, data.metadata, allow_lower_rate=options.allow_lower_rate)
+    counts = token_counts(packed, run) if options.rule.replacement == "frequency" else None
+    metadata = masked_metadata(data.metadata, options, counts)
     entries = data.manifest.shards
     sink = MaskedRows(
-        location=location, metadata=metadata, rule=options.rule, copies=options.copies, packed_shards=len(entries)
+        location=location,
+        metadata=metadata,
+        rule=options.rule,
+        copies=options.copies,
+        packed_shards=len(entries),
+        counts=counts,
     )
     files = {name: data.location.read(name) for name in data.manifest.files}
+    if counts is not None:
+        files[COUNTS] = counts.to_bytes()
     output = masked_output(
         location,
         metadata,

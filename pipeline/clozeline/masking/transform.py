@@ -6,27 +6,18 @@ Shapes: B rows of L positions.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from clozeline.errors import ConfigError, DataError
-from clozeline.mask_function import VERSION, MaskRule, MaskVocabulary, apply_mask
-from clozeline.seeds import row_words
+from clozeline.mask_function import VERSION, MaskRule, mask_rows
+from clozeline.store.masks import TokenCounts, check_rule, mask_vocabulary
 from clozeline.store.schema import label_dtype
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
-    from clozeline.store.manifest import Metadata, TokenizerFacts
-
-
-@lru_cache(maxsize=8)
-def mask_vocabulary(facts: TokenizerFacts) -> MaskVocabulary:
-    """What the mask function must know of a data set's tokenizer."""
-    ordinary = np.concatenate([np.arange(a, b + 1, dtype=np.int64) for a, b in facts.ordinary_ranges])
-    return MaskVocabulary(mask_id=facts.mask_id, special_ids=facts.special_ids, ordinary_ids=ordinary)
+    from clozeline.store.manifest import Metadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +30,14 @@ class Masking:
     Attributes:
         seed: 0 to 2**64 - 1.
         rule: how positions are selected and what becomes of them.
+        counts: `token_counts` of the packed data set, where `rule` draws replacements by frequency.
+        allow_lower_rate: `rule.max_predictions` may lower the rate by more than a tenth.
     """
 
     seed: int
     rule: MaskRule = field(default_factory=MaskRule)
+    counts: TokenCounts | None = None
+    allow_lower_rate: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:
@@ -70,15 +65,25 @@ class Masking:
 
         Raises:
             DataError: the rows are masked already.
+            ConfigError: the rule does not fit them.
         """
         if meta.stage != "packing" or meta.tokenizer is None:
             raise DataError(f"masking on the fly needs packed rows, not {meta.stage} data; give the packed data set")
-        ids = batch["input_ids"]
-        words = row_words(self.seed, epoch, shards, rows, ids.shape[1])
-        dtype = label_dtype(meta.tokenizer.vocabulary_size)
-        masked = apply_mask(ids, words, self.rule, mask_vocabulary(meta.tokenizer), label_dtype=dtype)
+        check_rule(self.rule, meta, allow_lower_rate=self.allow_lower_rate)
+        masked = mask_rows(
+            batch["input_ids"],
+            self.rule,
+            mask_vocabulary(meta.tokenizer, self.rule, self.counts),
+            seed=self.seed,
+            copy=epoch,
+            shards=shards,
+            rows=rows,
+            label_dtype=label_dtype(meta.tokenizer.vocabulary_size),
+            word_starts=batch.get("word_starts"),
+        )
         return {**batch, "input_ids": masked.ids, "labels": masked.labels}
 
     def identity(self) -> dict[str, Any]:
         """What the masks depend on, as JSON: for checkpoints, which must not be resumed with other masks."""
-        return {"mask_function": VERSION, "seed": self.seed, **self.rule.to_json()}
+        counts = {"token_counts": self.counts.sha256} if self.counts else {}
+        return {"mask_function": VERSION, "seed": self.seed, **self.rule.to_json(), **counts}

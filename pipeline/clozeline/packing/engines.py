@@ -49,6 +49,10 @@ _HARD_STRINGS = (
 class Engine:
     """A tokenizer ready to encode.
 
+    Attributes:
+        name: of what encodes.
+        keeps_white_space: whether a word with a space before it is another token than without (byte-level tokenizers).
+
     Args:
         loaded: the tokenizer.
         engine: "tokenizers"; "fast" for an accelerated engine or an error; "auto" for whichever there is.
@@ -63,6 +67,7 @@ class Engine:
         self.facts = loaded.facts
         self._loaded = loaded
         body = json.loads(loaded.json)
+        self.keeps_white_space = "ByteLevel" in json.dumps(body.get("pre_tokenizer"))
         self._literals = [t["content"] for t in body.get("added_tokens") or [] if t.get("special")]
         self._special = np.zeros(self.facts.vocabulary_size, bool)
         self._special[[i for i in self.facts.special_ids if i != self.facts.unk_id]] = True

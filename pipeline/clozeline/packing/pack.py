@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
-from dataclasses import asdict, dataclass
+from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from clozeline.errors import ConfigError, InputError
+from clozeline.packing.best_fit import best_fit
 from clozeline.packing.concat import ConcatPacker
-from clozeline.packing.engines import ENGINES, Sampler, worker_engine
+from clozeline.packing.documents import OneDocument
+from clozeline.packing.engines import ENGINES, worker_engine
+from clozeline.packing.options import PackOptions
+from clozeline.packing.pair_job import PairJob
+from clozeline.packing.parts import open_parts
+from clozeline.packing.pieces import PiecePacker
+from clozeline.packing.reading import read_tokens
+from clozeline.packing.rows import make_frame
+from clozeline.packing.sentences import WholeSentences
+from clozeline.packing.task import STAGE, PackedRows, PackTask
+from clozeline.packing.token_store import StoreJob
 from clozeline.packing.tokenizer import LoadedTokenizer, load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
@@ -19,82 +27,26 @@ from clozeline.store.documents import TextShard
 from clozeline.store.ledger import Ledger
 from clozeline.store.location import Location
 from clozeline.store.output import Output, ShardResult
-from clozeline.store.schema import MAX_ROW_LENGTH, packed_columns
-from clozeline.store.shards import ShardWriter, shard_name
+from clozeline.store.schema import packed_columns, rows_per_batch
+from clozeline.store.shards import shard_name
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from clozeline.packing.rows import Frame, Integers
+    from clozeline.run.jobs import Job
+    from clozeline.run.stage import RunPass
     from clozeline.store.documents import Documents, DocumentSource
-    from clozeline.store.manifest import Manifest, Metadata
-    from clozeline.store.sinks import RowSink
-
-STAGE = "packing"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackOptions:
-    """How text becomes rows.
-
-    Attributes:
-        max_length: L, positions per row, the template's included.
-    """
-
-    max_length: int = 512
-
-    def __post_init__(self) -> None:
-        if not 8 <= self.max_length <= MAX_ROW_LENGTH:
-            raise ConfigError(f"max_length is {self.max_length}: it lies between 8 and {MAX_ROW_LENGTH}")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PackedRows:
-    """The packed data set as a place for rows."""
-
-    location: Location
-    metadata: Metadata
-    count: int
-
-    def files(self, shard: int) -> tuple[tuple[str, str], ...]:
-        return ((STAGE, shard_name("packed", shard, self.count)),)
-
-    @contextlib.contextmanager
-    def open(self, shard: int) -> Iterator[_PackedShard]:
-        assert self.metadata.row_length is not None
-        assert self.metadata.tokenizer is not None
-        columns = packed_columns(self.metadata.row_length, self.metadata.tokenizer.vocabulary_size)
-        writer = ShardWriter(self.location, self.files(shard)[0][1], columns, self.metadata, copy=0, shard=shard)
-        with writer:
-            yield _PackedShard(writer)
-
-
-@dataclass(frozen=True, slots=True)
-class _PackedShard:
-    writer: ShardWriter
-
-    def write(self, columns: dict[str, NDArray[Any]], first_row: int) -> None:
-        self.writer.write(columns)
-
-    def results(self, ledger: Ledger, read: Ledger | None) -> list[ShardResult]:
-        return [ShardResult(stage=STAGE, entry=self.writer.entry, ledger=ledger, read=read)]
+    from clozeline.store.manifest import Manifest, Metadata, TokenizerFacts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackJob:
-    """Tokenizes and packs the shards of one source, and hands the rows to every sink.
-
-    Attributes:
-        tokenizer_path, tokenizer_sha256, engine: loaded once in each worker process.
-    """
+    """Tokenizes and packs the shards of one source, and hands the rows to every sink."""
 
     source: DocumentSource
-    metadata: Metadata
-    tokenizer_path: str
-    engine: str
-    sinks: tuple[RowSink, ...]
+    task: PackTask
 
     @property
     def name(self) -> str:
@@ -102,86 +54,123 @@ class PackJob:
 
     @property
     def shards(self) -> tuple[tuple[str, str], ...]:
-        return tuple(file for shard in self.source.shards for sink in self.sinks for file in sink.files(shard))
+        return tuple(file for shard in self.source.shards for file in self.task.files(shard))
 
     def __call__(self) -> list[ShardResult]:
-        results = []
+        task, results = self.task, []
+        engine = worker_engine(task.tokenizer_path, task.facts.sha256, task.engine)
         for shard, read, stream in self.source.read():
             ledger = Ledger()
-            with contextlib.ExitStack() as stack:
-                opened = [stack.enter_context(sink.open(shard)) for sink in self.sinks]
-                row = 0
-                for columns in self.rows(stream, ledger):
-                    for sink in opened:
-                        sink.write(columns, row)
-                    row += len(columns["input_ids"])
-            for sink in opened:
-                results += sink.results(ledger, read)
+            packer = make_packer(task.options, task.facts, ledger)
+            origins = RecentDocuments()
+            with open_parts(task.part_plan(shard), task.sinks, origins, ledger) as parts:
+                for tokens, documents in read_tokens(stream, engine, task.options, ledger):
+                    if task.options.provenance:
+                        origins.add(documents)
+                    for block in packer.add(tokens):
+                        parts.add(block)
+                for block in packer.finish():
+                    parts.add(block)
+            results += parts.results(read)
         return results
 
-    def rows(self, stream: Iterable[Documents], ledger: Ledger) -> Iterator[dict[str, NDArray[Any]]]:
-        """Blocks of rows of one shard; the ledger is complete when they are consumed."""
-        facts, length = self.metadata.tokenizer, self.metadata.row_length
-        assert facts is not None
-        assert length is not None
-        engine = worker_engine(self.tokenizer_path, facts.sha256, self.engine)
-        sampler = Sampler(engine)
-        packer = ConcatPacker(facts, length)
-        documents, tokens = ledger.documents, ledger.tokens
 
-        def count(block: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-            tokens.out += int(block["num_tokens"].sum(dtype=np.int64))
-            return block
+class RecentDocuments:
+    """Ids and bytes of the documents whose rows are still to be written, by running number."""
 
-        for batch in stream:
-            sampler.see(batch.texts)
-            ids, lengths, counts = engine.encode(batch.texts)
-            ledger.counts.update(counts)
-            documents.taken += len(lengths)
-            tokens.taken += len(ids)
-            empty = int(np.count_nonzero(lengths == 0))
-            if empty:
-                documents.dropped["no_tokens"] += empty
-                lengths = lengths[lengths > 0]
-            documents.out += len(lengths)
-            yield from map(count, packer.add(ids, lengths))
-        yield from map(count, packer.finish())
-        tokens.added.update(packer.added)
-        ledger.counts.update(Counter(padding=packer.padding))
+    def __init__(self) -> None:
+        self._known: deque[tuple[str, int]] = deque()
+        self._first = 0
+
+    def add(self, documents: Documents) -> None:
+        self._known.extend(zip(documents.ids, map(len, documents.texts), strict=True))
+
+    def __call__(self, numbers: Integers, done: int) -> tuple[list[str], list[int]]:
+        found = [self._known[n - self._first] for n in numbers.tolist()]
+        while self._first < done:
+            self._known.popleft()
+            self._first += 1
+        return [i for i, _ in found], [b for _, b in found]
+
+
+def make_packer(options: PackOptions, facts: TokenizerFacts, ledger: Ledger) -> ConcatPacker | PiecePacker:
+    """The packer of a scheme that works shard by shard.
+
+    Args:
+        ledger: of the text shard; told of what is added, left out and padded.
+    """
+    frame = row_frame(options, facts)
+    drop = options.remainder == "drop"
+    if options.packing == "concat":
+        return ConcatPacker(frame, rows_per_batch(options.max_length), ledger, drop_remainder=drop)
+    if options.packing == "documents":
+        return PiecePacker(OneDocument(stride=options.stride, min_tokens=options.min_tokens), frame, ledger)
+    if options.packing == "best-fit":
+        return PiecePacker(best_fit, frame, ledger)
+    across = options.packing == "sentences"
+    return PiecePacker(WholeSentences(across=across, drop_remainder=drop), frame, ledger)
+
+
+def row_frame(options: PackOptions, facts: TokenizerFacts) -> Frame:
+    """What surrounds documents in a row."""
+    return make_frame(facts, options.max_length, separator=options.separator, add_prefix=options.add_prefix)
+
+
+def document_slots(options: PackOptions, facts: TokenizerFacts) -> int:
+    """The most documents that a row can hold."""
+    if options.packing in ("documents", "doc-sentences"):
+        return 1
+    frame = row_frame(options, facts)
+    join, shortest = len(frame.join), options.min_document_tokens
+    # All whole but the first and the last, which `concat` and `sentences` may have cut down to a token.
+    return max(1, min(2 + (frame.capacity - 2) // (shortest + join), (frame.capacity + join) // (1 + join)))
 
 
 def packed_metadata(text: Metadata, tokenizer: LoadedTokenizer, options: PackOptions) -> Metadata:
     """What the rows made of a text data set are."""
     facts = tokenizer.facts
     template = len(facts.prefix_ids) + len(facts.suffix_ids)
-    if options.max_length <= template:
-        raise ConfigError(f"max_length is {options.max_length}: the tokenizer's template alone takes {template}")
-    return text.next(stage=STAGE, config=asdict(options), row_length=options.max_length, tokenizer=facts)
+    needed = template + (len(facts.pair_ids) + 1 if options.packing == "pairs" else 0)
+    shortest = options.bins[0] if options.bins else options.max_length
+    if shortest <= needed:
+        raise ConfigError(f"rows of {shortest} positions are too short: the tokenizer's template alone takes {needed}")
+    if options.stride >= options.max_length - template:
+        raise ConfigError(
+            f"stride is {options.stride}: a row holds {options.max_length - template} tokens and must repeat fewer than that"
+        )
+    config = options.to_json()
+    if options.boundaries:
+        config["document_slots"] = document_slots(options, facts)
+    return text.next(stage=STAGE, config=config, row_length=options.max_length, tokenizer=facts)
 
 
-def packed_output(
-    location: Location,
-    metadata: Metadata,
-    tokenizer: LoadedTokenizer,
-    count: int,
-    inputs: dict[str, Any],
-    text: Manifest | None,
-) -> Output:
+def packed_output(task: PackTask, tokenizer: LoadedTokenizer, inputs: dict[str, Any], text: Manifest | None) -> Output:
     """The data set that `pack` makes.
 
     Args:
         text: manifest of the text shards; None where the jobs read the documents from files themselves.
     """
-    assert metadata.row_length is not None
     return Output(
-        location=location,
-        metadata=metadata,
-        columns=packed_columns(metadata.row_length, tokenizer.facts.vocabulary_size),
-        shards=tuple(shard_name("packed", k, count) for k in range(count)),
+        location=task.location,
+        metadata=task.metadata,
+        columns=packed_columns(task.metadata),
+        shards=tuple(shard_name("packed", k, task.count) for k in range(task.count)),
         inputs=inputs,
         files={f"tokenizer/{name}": content for name, content in tokenizer.files.items()},
         history=None if text is None else lambda: (*text.history, text.ledger),
     )
+
+
+def pack_jobs(
+    task: PackTask, sources: Sequence[DocumentSource]
+) -> tuple[Sequence[Job], Callable[[RunPass], None] | None]:
+    """The jobs of a run, and what must run before them."""
+    if task.options.packing != "pairs":
+        return [PackJob(source=source, task=task) for source in sources], None
+    stores = [StoreJob(source=source, task=task) for source in sources]
+    copies = range(task.options.pair_copies)
+    jobs = [PairJob(task=task, shard=k, copy=copy) for copy in copies for k in range(task.text_shards)]
+    return jobs, lambda run_pass: run_pass([job for job in stores if not job.is_done])
 
 
 def pack(
@@ -213,24 +202,27 @@ def pack(
     data = Data(text, "sharding")
     location = Location(dest)
     metadata = packed_metadata(data.metadata, loaded, options)
-    shards = data.manifest.shards
-    output = packed_output(location, metadata, loaded, len(shards), {"text": data.manifest.sha256}, data.manifest)
-    sink = PackedRows(location=location, metadata=metadata, count=len(shards))
-    jobs = [
-        PackJob(
-            source=TextShard(location=data.location, entry=entry),
-            metadata=metadata,
-            tokenizer_path=str(tokenizer),
-            engine=engine,
-            sinks=(sink,),
-        )
-        for entry in shards
-    ]
-    return run_stage("pack", [output], jobs, run, check=lambda: refuse_no_rows(output, text))[0]
+    entries = data.manifest.shards
+    task = PackTask(
+        options=options,
+        metadata=metadata,
+        location=location,
+        tokenizer_path=str(tokenizer),
+        engine=engine,
+        text_shards=len(entries),
+        sinks=(PackedRows(location=location, metadata=metadata, count=len(entries) * options.parts),),
+    )
+    output = packed_output(task, loaded, {"text": data.manifest.sha256}, data.manifest)
+    jobs, before = pack_jobs(task, [TextShard(location=data.location, entry=entry) for entry in entries])
+    return run_stage("pack", [output], jobs, run, before=before, check=lambda: refuse_no_rows(output, text))[0]
 
 
 def refuse_no_rows(output: Output, source: object) -> None:
     """Raises InputError when the text holds no token."""
     ledger = output.ledger
     if not ledger.documents.out:
-        raise InputError(f"{source}: no documents with any token ({ledger.documents.taken:,} read); nothing to pack")
+        dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in ledger.documents.dropped.items() if n)
+        raise InputError(
+            f"{source}: no row can be made of its {ledger.documents.taken:,} documents (dropped: {dropped or 'none'}); "
+            "nothing to pack"
+        )

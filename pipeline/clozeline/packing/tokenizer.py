@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import TokenizerError
-from clozeline.store.manifest import TokenizerFacts, digest, to_ranges
+from clozeline.store.manifest import TokenizerFacts, digest, to_bits, to_ranges
 
 if TYPE_CHECKING:
     import os
@@ -89,6 +89,7 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
     if not ordinary:
         raise TokenizerError(f"{source}: every token is special, none is left to predict")
     prefix, suffix = _template(tokenizer, special)
+    between = _between(tokenizer, prefix, suffix, special)
     unk_token = roles.get("unk_token")
     facts = TokenizerFacts(
         sha256=hashlib.sha256(files["tokenizer.json"]).hexdigest(),
@@ -100,10 +101,21 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
         separator_id=separator,
         prefix_ids=tuple(prefix),
         suffix_ids=tuple(suffix),
+        pair_ids=(separator,) if between is None else tuple(between),
         special_ids=tuple(sorted(special)),
         ordinary_ranges=tuple((a, b) for a, b in to_ranges(ordinary)),
+        continuing=_continuing(body["model"], special),
     )
     return LoadedTokenizer(json=text, facts=facts, files=files, unk_token=unk_token)
+
+
+def _continuing(model: dict[str, Any], special: set[int]) -> str | None:
+    """Ids that continue a word, where the model marks them."""
+    prefix = model.get("continuing_subword_prefix")
+    if model.get("type") != "WordPiece" or not prefix:
+        return None
+    continuing = {i for token, i in model["vocab"].items() if token.startswith(prefix) and token != prefix}
+    return to_bits(continuing - special)
 
 
 def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
@@ -190,3 +202,13 @@ def _template(tokenizer: Any, special: set[int]) -> tuple[list[int], list[int]]:
     raise TokenizerError(
         "the tokenizer's template puts something other than special tokens around a text, which rows cannot have"
     )
+
+
+def _between(tokenizer: Any, prefix: list[int], suffix: list[int], special: set[int]) -> list[int] | None:
+    """What the post-processor puts between two sequences; None where it has no template for two."""
+    first, second = (tokenizer.encode(text, add_special_tokens=False).ids for text in ("a", "b"))
+    whole = tokenizer.encode("a", "b").ids
+    before, after = prefix + first, second + suffix
+    between: list[int] = whole[len(before) : len(whole) - len(after)]
+    fits = whole == before + between + after and between and set(between) <= special
+    return between if fits else None

@@ -32,10 +32,33 @@ class SerialExecutor(Executor):
         return future
 
 
+class WorkerProcesses(ProcessPoolExecutor):
+    """Processes that an exception in the `with` block ends at once, instead of waiting for what they do."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        # A process that is starting takes over which signals are held back: Ctrl-C must not reach it half-way.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+
+    def kill(self) -> None:
+        """Ends the processes; what they were doing ends with BrokenExecutor."""
+        for process in list((self._processes or {}).values()):
+            process.kill()
+
+    def __exit__(self, *error: Any) -> None:
+        if error[0] is not None:
+            self.kill()
+        super().__exit__(*error)
+
+
 def start_worker() -> None:
     """Set-up of a worker process: one thread for the tokenizer, signals left to the parent, and an end when the parent ends."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -48,11 +71,11 @@ def start_worker() -> None:
 
 
 def make_executor(kind: str, workers: int) -> Executor:
-    """`processes` or `serial`; one worker needs no processes."""
+    """`processes` or `serial`."""
     if kind not in ("processes", "serial"):
         raise ConfigError(f"executor is {kind!r}: use 'processes' or 'serial'")
-    if kind == "serial" or workers == 1:
+    if kind == "serial":
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         return SerialExecutor()
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=start_worker)
+    return WorkerProcesses(workers, mp_context=context, initializer=start_worker)

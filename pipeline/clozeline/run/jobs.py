@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
 from clozeline.errors import ClozelineError, Interrupted, JobError
+from clozeline.run.executors import SerialExecutor, WorkerProcesses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,25 +63,33 @@ def run_jobs(
     make_executor: Callable[[int | None], AbstractContextManager[Executor]],
     workers: int,
     on_done: Callable[[Job, list[ShardResult]], None],
+    timeout: float | None = None,
 ) -> None:
     """Runs every job once, calling `on_done` in this thread as each ends.
 
     Args:
         make_executor: opens an executor with that many workers, or the usual number for None.
         workers: at most twice as many jobs are handed out at a time, so that memory does not grow with their number.
+        timeout: seconds that a job may take in a worker process; it is ended then, and tried once more.
 
     Raises:
         Interrupted: a signal asked to stop; the jobs that were running have ended and were reported.
-        JobError: a worker died twice on the same job, or a job failed for a reason of the machine's.
+        JobError: a worker died or hung twice on the same job, or a job failed for a reason of the machine's.
         ClozelineError: what a job raised.
     """
     with _Stop() as stop:
         waiting = list(jobs)
         while waiting:
             # A dead worker breaks its pool, and any job under way may be the culprit: each gets its second try alone.
-            lost, waiting = _run(waiting, make_executor(None), 2 * workers, on_done, stop)
+            lost, waiting = _run(waiting, make_executor(None), workers, 2 * workers, on_done, stop, timeout)
             for job in lost:
-                if _run([job], make_executor(1), 1, on_done, stop)[0]:
+                began = time.monotonic()
+                if _run([job], make_executor(1), 1, 1, on_done, stop, timeout)[0]:
+                    if timeout is not None and time.monotonic() - began >= timeout:
+                        raise JobError(
+                            f"{job.name}: not done after {timeout:g} seconds, twice; the other shards are kept. "
+                            "Look at its documents or raise --task-timeout, then run again with --resume"
+                        )
                     raise JobError(
                         f"{job.name}: its worker died twice (killed, or out of memory); the other shards are kept. "
                         "Free memory or use fewer workers (-j), then run again with --resume"
@@ -89,16 +99,21 @@ def run_jobs(
 def _run(
     jobs: Sequence[Job],
     executor_manager: AbstractContextManager[Executor],
+    workers: int,
     window: int,
     on_done: Callable[[Job, list[ShardResult]], None],
     stop: _Stop,
+    timeout: float | None,
 ) -> tuple[list[Job], list[Job]]:
     """Runs the jobs until they are done or a worker dies; returns those under way at that moment and those not begun."""
     waiting = deque(jobs)
     running: dict[Future[Any], Job] = {}
     failure: BaseException | None = None
     lost: list[Job] = []
+    began: dict[Future[Any], float] = {}
     with executor_manager as executor:
+        if isinstance(executor, SerialExecutor):
+            window = 1  # handing out a job runs it: it is told of before the next begins
         while True:
             while waiting and len(running) < window and failure is None and not lost and not stop.asked:
                 job = waiting.popleft()
@@ -108,7 +123,17 @@ def _run(
                     lost.append(job)
             if not running:
                 break
-            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            left = None
+            if timeout is not None:
+                for future in list(running)[:workers]:  # jobs are taken in order: these are under way
+                    began.setdefault(future, time.monotonic())
+                left = max(
+                    0.0, min(began[future] for future in running if future in began) + timeout - time.monotonic()
+                )
+            ended, _ = wait(running, left, FIRST_COMPLETED)
+            if not ended and isinstance(executor, WorkerProcesses):
+                executor.kill()
+                ended, _ = wait(running)
             for future in ended:
                 job = running.pop(future)
                 if future.cancelled():

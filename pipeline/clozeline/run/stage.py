@@ -80,6 +80,8 @@ class RunOptions:
         executor: "processes", "serial", or any `concurrent.futures.Executor` (left open).
         resume: finish what an earlier run of the same work left.
         force: replace what is there.
+        task_timeout: seconds that one job may take in a worker process; None for as long as it likes. A job that takes longer is
+            ended and tried once more, alone.
         on_progress: called in the calling thread.
         on_warning: told of what looks wrong but may be meant.
     """
@@ -88,12 +90,15 @@ class RunOptions:
     executor: str | Executor = "processes"
     resume: bool = False
     force: bool = False
+    task_timeout: float | None = None
     on_progress: Callable[[Progress], None] | None = None
     on_warning: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers is {self.workers}: at least 1 is needed")
+        if self.task_timeout is not None and not self.task_timeout > 0:
+            raise ConfigError(f"task_timeout is {self.task_timeout}: a positive number of seconds is needed")
         if self.resume and self.force:
             raise ConfigError("resume and force contradict each other: one keeps what is there, the other removes it")
 
@@ -103,7 +108,9 @@ class RunOptions:
         if not isinstance(self.executor, str):
             yield self.executor
             return
-        with make_executor(self.executor, workers or self.worker_count) as executor:
+        # One worker needs no process of its own; what killed one before must not be tried in this process.
+        kind = "serial" if workers is None and self.worker_count == 1 else self.executor
+        with make_executor(kind, workers or self.worker_count) as executor:
             yield executor
 
     @property
@@ -170,10 +177,14 @@ def run_stage(
             if todo and before is not None:
                 before(
                     lambda passed: run_jobs(
-                        passed, options.open_executor, options.worker_count, lambda job, results: None
+                        passed,
+                        options.open_executor,
+                        options.worker_count,
+                        lambda job, results: None,
+                        options.task_timeout,
                     )
                 )
-            run_jobs(todo, options.open_executor, options.worker_count, on_done)
+            run_jobs(todo, options.open_executor, options.worker_count, on_done, options.task_timeout)
             if check is not None:
                 check()
             facts = run_facts(options, started)

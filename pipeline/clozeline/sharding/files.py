@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import bz2
 import glob
-import gzip
-import io
-import lzma
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO
 
 from clozeline.errors import InputError
+from clozeline.sharding.compression import DAMAGE, ENDINGS, open_compressed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +26,8 @@ FORMATS = {
     ".parquet": "parquet",
     ".arrow": "arrow",
 }
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _HUGGING_FACE = "hf:"
+_BOMB_BYTES = 64 * 2**20  # a smaller file may be compressed as well as it likes
 _NOMINAL_ROW_BYTES = 1024  # a row of a hub data set, where no file size is known
 
 
@@ -45,6 +42,7 @@ class InputFile:
         compression: None, "gzip", "zstd", "bz2" or "xz".
         bytes: after decompression; on disk for Parquet and Arrow; what shards are measured by.
         rows: for formats made of rows; else 0.
+        modified: time of the last change, ns; by it a file that changes while it is read is found out. Never recorded in the data.
     """
 
     name: str
@@ -53,6 +51,7 @@ class InputFile:
     compression: str | None
     bytes: int = 0
     rows: int = 0
+    modified: int = 0
 
     @property
     def seekable(self) -> bool:
@@ -64,21 +63,9 @@ class InputFile:
 
         Every member or frame of a compressed file is read, and one cut short is an error, not a shorter file.
         """
-        if self.compression == "gzip":
-            return cast("BinaryIO", gzip.open(self.path, "rb"))
-        if self.compression == "bz2":
-            return cast("BinaryIO", bz2.open(self.path, "rb"))
-        if self.compression == "xz":
-            return cast("BinaryIO", lzma.open(self.path, "rb"))
-        if self.compression == "zstd":
-            import pyarrow as pa
-
-            return cast("BinaryIO", pa.CompressedInputStream(pa.OSFile(self.path, "rb"), "zstd"))
+        if self.compression:
+            return open_compressed(self.path, self.compression)
         return Path(self.path).open("rb")
-
-
-# What the decompressors raise for damaged or truncated files; EOFError is no OSError.
-DAMAGE = (EOFError, OSError, lzma.LZMAError)
 
 
 def find_files(sources: Sequence[str], warn: Callable[[str], None]) -> list[InputFile]:
@@ -120,21 +107,20 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[InputFile]:
                 f"{source}: no input files in this folder; known endings are {_known()}, each also with {_compressed()}"
             )
         return files
-    if not path.exists():
-        matches = sorted(glob.glob(source, recursive=True), key=os.fsencode) if glob.has_magic(source) else []
+    if not os.path.lexists(path):
+        matches = [Path(m) for m in glob.glob(source, recursive=True)] if glob.has_magic(source) else []
         if not matches:
             raise InputError(f"{source}: no such file or folder; check the path")
-        fixed = Path(*_before_magic(path.parts))
-        paths = [Path(m) for m in matches if Path(m).is_file()]
-        files, unknown = _classify(fixed, paths)
-        if unknown:
-            raise InputError(
-                f"{fixed / unknown[0]}: unknown format; known endings are {_known()}, each also with {_compressed()}"
-            )
-        return files
-    files, unknown = _classify(path.parent, [path])
+        base = Path(*_before_magic(path.parts))
+        paths = [p for m in matches for p in (_walk(m) if m.is_dir() else [m])]
+        files, unknown = _classify(base, dict.fromkeys(paths))
+    else:
+        base = path.parent
+        files, unknown = _classify(base, [path])
     if unknown:
-        raise InputError(f"{source}: unknown format; known endings are {_known()}, each also with {_compressed()}")
+        raise InputError(
+            f"{base / unknown[0]}: unknown format; known endings are {_known()}, each also with {_compressed()}"
+        )
     return files
 
 
@@ -143,7 +129,7 @@ def _known() -> str:
 
 
 def _compressed() -> str:
-    return " ".join(COMPRESSIONS)
+    return " ".join(ENDINGS)
 
 
 def _before_magic(parts: Iterable[str]) -> list[str]:
@@ -156,8 +142,21 @@ def _before_magic(parts: Iterable[str]) -> list[str]:
 
 
 def _walk(folder: Path) -> list[Path]:
+    """Everything below a folder but names beginning with a dot; links to folders are followed.
+
+    Raises:
+        InputError: a folder that cannot be read, or that is reached twice (a link to it, or a circle of links).
+    """
     paths = []
-    for parent, folders, names in os.walk(folder):
+    seen: dict[str, str] = {}
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror})") from error
+
+    for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        first = seen.setdefault(os.path.realpath(parent), parent)
+        if first != parent:
+            raise InputError(f"{parent}: is the same folder as {first}; remove the link")
         folders[:] = [f for f in folders if not f.startswith(".")]
         paths += [Path(parent) / name for name in names if not name.startswith(".")]
     return paths
@@ -168,7 +167,7 @@ def _classify(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[
     files, unknown = [], []
     for path in paths:
         name = path.relative_to(base).as_posix()
-        compression = COMPRESSIONS.get(path.suffix.lower())
+        compression = ENDINGS.get(path.suffix.lower())
         ending = Path(path.stem).suffix.lower() if compression else path.suffix.lower()
         kind = FORMATS.get(ending)
         if kind is None or (compression and kind in ("parquet", "arrow")):
@@ -182,39 +181,73 @@ def _classify(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[
             raise InputError(f"{path}: not a regular file; write its content to one first")
         if not os.access(path, os.R_OK):
             raise InputError(f"{path}: no permission to read it")
-        files.append(InputFile(name=name, path=str(path), format=kind, compression=compression))
-    return sorted(files, key=lambda f: os.fsencode(f.name)), sorted(unknown)
+        files.append(InputFile(name=_printable(name), path=str(path), format=kind, compression=compression))
+    return sorted(files, key=lambda f: f.name.encode()), sorted(map(_printable, unknown))
 
 
-def measure(files: Sequence[InputFile], threads: int) -> list[InputFile]:
-    """The files with their bytes and rows.
+def _printable(name: str) -> str:
+    """File names are bytes; those that are not UTF-8 get \\xNN for what does not fit."""
+    return os.fsencode(name).decode(errors="backslashreplace")
+
+
+def measure(files: Sequence[InputFile], threads: int, max_ratio: int) -> list[InputFile]:
+    """The files with their bytes, rows and times.
 
     Compressed files are decompressed once for it (on threads: the decompressors release the interpreter lock), which
     also finds damage before any work is done.
+
+    Args:
+        max_ratio: how many times its bytes on disk a compressed file may grow to.
+
+    Raises:
+        InputError: a file that is damaged, cut short, or grows beyond that.
     """
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(_measured, files))
+        return list(pool.map(lambda file: _measured(file, max_ratio), files))
 
 
-def _measured(file: InputFile) -> InputFile:
+def _measured(file: InputFile, max_ratio: int) -> InputFile:
     try:
         if file.format == "hf":
             from clozeline.sharding.tables import hub_dataset
 
             rows = hub_dataset(file.path).num_rows
             return replace(file, rows=rows, bytes=rows * _NOMINAL_ROW_BYTES)
-        size = Path(file.path).stat().st_size
+        facts = Path(file.path).stat()
+        file = replace(file, bytes=facts.st_size, modified=facts.st_mtime_ns)
         if file.format in ("parquet", "arrow"):
             from clozeline.sharding.tables import count_rows
 
-            return replace(file, rows=count_rows(file), bytes=size)
+            return replace(file, rows=count_rows(file))
         if file.compression is None:
-            return replace(file, bytes=size)
-        total = 0
-        if size:
+            return file
+        total, most = 0, max(_BOMB_BYTES, max_ratio * facts.st_size)
+        if facts.st_size:
             with file.open() as stream:
-                while block := stream.read(io.DEFAULT_BUFFER_SIZE * 128):
+                while block := stream.read(2**20):
                     total += len(block)
+                    if total > most:
+                        raise InputError(
+                            f"{file.path}: grows to more than {max_ratio} times its {facts.st_size:,} bytes; "
+                            "where that is meant, raise --max-compression-ratio"
+                        )
         return replace(file, bytes=total)
     except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # a fault of the machine, not of the file
         raise InputError(f"{file.path}: damaged or cut short ({error}); fetch it again") from error
+
+
+def refuse_changed(files: Iterable[InputFile]) -> None:
+    """Raises InputError when a file is not what it was when it was measured: some of its documents may be lost or half read."""
+    for file in files:
+        if file.format == "hf":
+            continue
+        try:
+            modified = Path(file.path).stat().st_mtime_ns
+        except OSError:
+            modified = None
+        if modified != file.modified:
+            raise InputError(
+                f"{file.path}: changed while it was read; run again with --force when nothing writes to it"
+            )

@@ -23,12 +23,15 @@ class ReadOptions:
         errors: for documents that are not valid: "strict" stops, "skip" drops and counts them, "replace" puts U+FFFD
             for invalid bytes, counted too.
         max_document_bytes: a longer document is cut at white space into several; bounds the memory of a worker.
+        max_compression_ratio: how many times its bytes on disk a compressed file may grow to (beyond 64 MiB, below which it may
+            grow as it likes).
     """
 
     documents: tuple[str, ...] = ("lines",)
     text_field: str = "text"
     errors: Literal["strict", "skip", "replace"] = "strict"
     max_document_bytes: int = 64 * 2**20
+    max_compression_ratio: int = 250
 
     def __post_init__(self) -> None:
         for item in self.documents:
@@ -38,6 +41,8 @@ class ReadOptions:
             raise ConfigError(f"errors is {self.errors!r}: use strict, skip or replace")
         if self.max_document_bytes < 1024:
             raise ConfigError(f"max_document_bytes is {self.max_document_bytes}: at least 1024 is needed")
+        if self.max_compression_ratio < 1:
+            raise ConfigError(f"max_compression_ratio is {self.max_compression_ratio}: at least 1 is needed")
 
     def mode(self, name: str) -> Mode:
         """The document mode of a text file."""

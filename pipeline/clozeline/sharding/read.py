@@ -8,9 +8,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import pyarrow as pa
+
 from clozeline.errors import InputError
-from clozeline.sharding.files import DAMAGE, InputFile
+from clozeline.sharding.compression import DAMAGE
 from clozeline.sharding.records import (
+    EndlessWhiteSpaceError,
     Records,
     cut_pieces,
     line_records,
@@ -24,6 +27,7 @@ from clozeline.store.documents import Documents
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clozeline.sharding.files import InputFile
     from clozeline.sharding.options import ReadOptions
     from clozeline.store.ledger import Ledger
 
@@ -55,7 +59,11 @@ class FileReader:
                 documents = self._decode(records, ledger)
                 if documents.ids:
                     yield documents
-        except DAMAGE as error:
+        except EndlessWhiteSpaceError as error:
+            raise InputError(f"{self.file.path}: {error}; is this text? Raise --max-document-bytes if so") from error
+        except (*DAMAGE, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno:
+                raise  # a fault of the machine, not of the file
             raise InputError(f"{self.file.path}: damaged or cut short ({error}); fetch it again") from error
 
     # Records
@@ -69,7 +77,8 @@ class FileReader:
                 -(-edge * file.rows // file.bytes) for edge in (start, stop)
             )  # row i starts at i * bytes // rows
             for row, values in table_texts(file, first, last, self.options.text_field):
-                yield Records(list(range(row, row + len(values))), list(range(row, row + len(values))), values)
+                numbers = list(range(row, row + len(values)))
+                yield Records(numbers, numbers, values)  # type: ignore[arg-type]
         elif file.format == "text" and self.options.mode(file.name) == "files":
             if start == 0 < stop:
                 with file.open() as stream:
@@ -124,14 +133,8 @@ class FileReader:
             for records in _whole_lines(stream):
                 for line in records:
                     start, position = position, position + len(line)
-                    try:
-                        yield line.removeprefix(_BOM if start == 0 else b"").decode()
-                    except UnicodeDecodeError as error:
-                        if self.options.errors == "strict":
-                            raise self._bad(
-                                start + error.start, f"not UTF-8 (byte 0x{line[error.start]:02x})", _ENCODING
-                            ) from error
-                        yield line.decode(errors="replace")
+                    # Bytes that are not UTF-8 pass as lone surrogates, and become bytes again with the value.
+                    yield line.removeprefix(_BOM if start == 0 else b"").decode(errors="surrogateescape")
 
         csv.field_size_limit(self._limit)
         delimiter = "\t" if ".tsv" in self.file.name.lower() else ","
@@ -146,7 +149,7 @@ class FileReader:
                 )
             column, start = header.index(field), position
             for row in rows:
-                value = row[column] if len(row) > column else None
+                value = row[column].encode(errors="surrogateescape") if len(row) > column else None if row else b""
                 yield Records([start], [start], [value])  # type: ignore[list-item]
                 start = position
         except csv.Error as error:
@@ -177,7 +180,10 @@ class FileReader:
         except UnicodeDecodeError as error:
             if self.options.errors == "strict":
                 what = f"not UTF-8 (byte 0x{raw[error.start]:02x})"
-                raise self._bad(offset + error.start, what, _ENCODING) from error
+                within = (
+                    error.start if self.file.format == "text" else 0
+                )  # in other formats this is no byte of the file
+                raise self._bad(offset + within, what, _ENCODING) from error
             if self.options.errors == "skip":
                 ledger.documents.dropped["invalid_utf8"] += 1
                 return None
@@ -187,45 +193,63 @@ class FileReader:
 
     def _json(self, records: Records, ledger: Ledger) -> Documents:
         values: list[bytes | None] = []
-        field = self.options.text_field
         for offset, raw in zip(records.offsets, records.raws, strict=True):
             if not raw or raw.isspace():
                 values.append(b"")
                 continue
             try:
-                value = json.loads(raw.removeprefix(_BOM))
-                text = value[field] if isinstance(value, dict) else value
-                if not isinstance(value, dict):
-                    reason, what = "not_an_object", f"a JSON {_json_kind(value)} where an object is expected"
-                elif isinstance(text, str):
-                    values.append(text.encode())
-                    continue
-                else:
-                    reason, what = "no_text", f"{field!r} is {_json_kind(text)}, not text"
-            except KeyError:
-                reason, what = "no_text", f"no key {field!r} (it has {', '.join(map(repr, list(value)[:5])) or 'none'})"
-            except UnicodeEncodeError:
-                reason, what = "invalid_unicode", "an unpaired surrogate (\\ud800 to \\udfff), which is no character"
-            except UnicodeDecodeError as error:
-                reason, what = "invalid_utf8", f"not UTF-8 (byte 0x{raw[error.start]:02x})"
-            except (json.JSONDecodeError, RecursionError) as error:
-                reason, what = "not_json", f"not JSON ({error})"
-            if self.options.errors == "strict":
-                raise self._bad(offset, what, "mend the line, name another key with --text-field, or --errors skip")
-            ledger.documents.dropped[reason] += 1
-            values.append(None)
+                values.append(self._json_text(raw.removeprefix(_BOM), ledger))
+            except _NoTextError as error:
+                if self.options.errors == "strict":
+                    advice = "mend the line, name another key with --text-field, or --errors skip"
+                    raise self._bad(offset, error.what, advice) from error
+                ledger.documents.dropped[error.reason] += 1
+                values.append(None)
         return self._documents(records, values, ledger)
+
+    def _json_text(self, raw: bytes, ledger: Ledger) -> bytes:
+        field, replace = self.options.text_field, self.options.errors == "replace"
+        replaced = False
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError as error:
+            if not replace:
+                raise _NoTextError("invalid_utf8", f"not UTF-8 (byte 0x{raw[error.start]:02x})") from error
+            line, replaced = raw.decode(errors="replace"), True
+        try:
+            value = json.loads(line, parse_int=float)  # the numbers are not needed, and may have any number of digits
+        except (ValueError, RecursionError) as error:
+            if len(raw) * 2 > self._limit:  # a piece of a line that was cut
+                limit = f"{self._limit:,} bytes, {_JSON_ESCAPES} times --max-document-bytes"
+                raise _NoTextError("line_too_long", f"a line longer than {limit}") from error
+            raise _NoTextError("not_json", f"not JSON ({error})") from error
+        if not isinstance(value, dict):
+            raise _NoTextError("not_an_object", f"{_json_kind(value)} where an object is expected")
+        if field not in value:
+            keys = ", ".join(map(repr, list(value)[:5])) or "none"
+            raise _NoTextError("no_text", f"no key {field!r} (it has {keys})")
+        text = value[field]
+        if not isinstance(text, str):
+            raise _NoTextError("no_text", f"{field!r} is {_json_kind(text)}, not text")
+        try:
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            if not replace:
+                what = "an unpaired surrogate (\\ud800 to \\udfff), which is no character"
+                raise _NoTextError("invalid_unicode", what) from error
+            data, replaced = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), True
+        ledger.counts["documents_with_replaced_bytes"] += replaced
+        return data
 
     def _values(self, records: Records, ledger: Ledger) -> Documents:
         values: list[bytes | None] = []
         for offset, value in zip(records.offsets, records.raws, strict=True):
-            if isinstance(value, str):
-                values.append(value.encode())
+            if value is not None:
+                values.append(self._valid(offset, value, ledger))
                 continue
             if self.options.errors == "strict":
-                raise InputError(
-                    f"{self.file.path}: row {offset} has no text in {self.options.text_field!r}; fill it in, or --errors skip"
-                )
+                field = self.options.text_field
+                raise self._bad(offset, f"no text in {field!r}", "fill it in, or --errors skip")
             ledger.documents.dropped["no_text"] += 1
             values.append(None)
         return self._documents(records, values, ledger)
@@ -247,10 +271,11 @@ class FileReader:
             else:
                 pieces, rest = cut_pieces(value, limit)
                 account.added["pieces_of_long_documents"] += len(pieces)
+                within = 0
                 for piece in (*pieces, rest):
-                    ids.append(f"{name}:{offset}")
+                    ids.append(f"{name}:{offset}+{within}" if within else f"{name}:{offset}")
                     texts.append(piece)
-                    offset += len(piece)
+                    within += len(piece)
         continued = sum(a != b for a, b in zip(records.starts, records.offsets, strict=True))
         account.taken += len(values) - continued
         if continued:
@@ -261,7 +286,9 @@ class FileReader:
         return Documents(ids, texts)
 
     def _bad(self, offset: int, what: str, advice: str) -> InputError:
-        """An error that names the line where that can be found out."""
+        """An error that names the line, where that can be found out, or the row."""
+        if self.file.rows:
+            return InputError(f"{self.file.path}: row {offset:,}: {what}; {advice}")
         line = ""
         if self.file.compression is None:
             with self.file.open() as stream:
@@ -273,6 +300,14 @@ class FileReader:
         return InputError(f"{self.file.path}: {line}byte {offset:,}: {what}; {advice}")
 
 
+class _NoTextError(Exception):
+    """A record that is no document: the reason for the ledger, and what was found."""
+
+    def __init__(self, reason: str, what: str) -> None:
+        super().__init__(what)
+        self.reason, self.what = reason, what
+
+
 _ENCODING = "convert the file to UTF-8, or use --errors replace or --errors skip"
 
 
@@ -282,7 +317,7 @@ def _json_kind(value: object) -> str:
         bool: "a boolean",
         int: "a number",
         float: "a number",
-        list: "array",
+        list: "an array",
         dict: "an object",
     }
     return kinds.get(type(value), "a string")

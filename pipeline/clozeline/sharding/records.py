@@ -15,11 +15,17 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BLOCK_BYTES = 4 * 2**20
-_BLANK = b" \t\r\f\v"
-_BLANK_LINES = re.compile(rb"\n(?:[ \t\r\f\v]*\n)+")
-_LEADING_BLANK_LINES = re.compile(rb"(?:[ \t\r\f\v]*\n)*")
-_BOM = b"\xef\xbb\xbf"
+BLOCK_BYTES = 2**20
+_WHITE = b" \t\r\f\v\n"
+_BOM = b"\xef\xbb\xbf"  # a line of nothing else, where files were joined, is blank too
+_BLANK_LINES = re.compile(rb"\n[ \t\r\f\v\n]*(?:\xef\xbb\xbf[ \t\r\f\v\n]*)*\n")
+_LEADING_BLANK_LINES = re.compile(rb"(?:[ \t\r\f\v\n]*(?:\xef\xbb\xbf[ \t\r\f\v\n]*)*\n)?")
+# Where a record that is too long is cut, best first: after a line feed, a space, or the full stop of scripts without spaces.
+_CUT_MARKS = (b"\n", b" ", *(mark.encode() for mark in "\u3002\uff01\uff1f\u3000"))
+
+
+class EndlessWhiteSpaceError(ValueError):
+    """More white space than a document may have bytes, and no line feed: nobody can say what it parts."""
 
 
 @dataclass(slots=True)
@@ -54,13 +60,13 @@ def line_records(read: Callable[[int], bytes], position: int, limit: int) -> Ite
         limit: bytes; a longer record comes in pieces.
     """
     pending, start = b"", position  # `position` is that of `pending`; `start` that of the record it belongs to
-    while block := read(BLOCK_BYTES):
+    while block := read(max(BLOCK_BYTES, len(pending))):  # a long record is not joined ever again
         data = pending + block
         end = data.rfind(b"\n")
         if end >= 0:
             raws = data[:end].split(b"\n")
             offsets = list(accumulate((len(raw) + 1 for raw in raws[:-1]), initial=position))
-            yield Records([start, *offsets[1:]], offsets, raws)
+            yield _no_longer(Records([start, *offsets[1:]], offsets, raws), limit)
             position += end + 1
             start = position
             pending = data[end + 1 :]
@@ -76,45 +82,52 @@ def line_records(read: Callable[[int], bytes], position: int, limit: int) -> Ite
 
 
 def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -> Iterator[Records]:
-    """One record for each run of lines between blank lines (lines of white space only); arguments as `line_records`."""
+    """One record for each run of lines between blank lines (lines of white space only); arguments as `line_records`.
+
+    Raises:
+        EndlessWhiteSpaceError: more than `limit` bytes of it behind a record.
+    """
     pending, start = b"", position
-    fresh = True  # whether `pending` is the start of a record, so that blank lines before it mean nothing
-    while block := read(BLOCK_BYTES):
+    inside = False  # whether `pending` holds a record that has begun; if not, it is white space
+    text = 0  # bytes of `pending` before its last white space: no blank line begins in them
+    while block := read(max(BLOCK_BYTES, len(pending))):  # a long record is not joined ever again
         data = pending + block
-        if fresh:
-            if position == 0 and data.startswith(_BOM):
-                data, position = data[len(_BOM) :], len(_BOM)
-            skip = _LEADING_BLANK_LINES.match(data).end()  # type: ignore[union-attr]  # it matches the empty string
-            data, position = data[skip:], position + skip
-            start = position
-        first, records = 0, Records([], [], [])
-        for blank in _BLANK_LINES.finditer(data):
-            if not data[blank.end() : blank.end() + 1024].strip(_BLANK) and not data[blank.end() :].strip(_BLANK):
-                break  # the blank lines may go on in the next block
-            records.starts.append(start if not first else position + first)
+        first = 0
+        if not inside:
+            first = _LEADING_BLANK_LINES.match(data).end()  # type: ignore[union-attr]  # it matches the empty string
+            start = position + first
+        records = Records([], [], [])
+        for blank in _BLANK_LINES.finditer(data, max(first, text)):
+            records.starts.append(start)
             records.offsets.append(position + first)
             records.raws.append(data[first : blank.start()])
             first = blank.end()
+            start = position + first
         if records.raws:
-            yield records
-            position += first
-            start = position
-        pending = data[first:]
-        fresh = not pending.strip(_BLANK + b"\n")
+            yield _no_longer(records, limit)
+        pending, position = data[first:], position + first
+        text = _text_length(pending)
+        inside = (inside and not first) or text > 0
         if len(pending) > limit:
-            pieces, pending = cut_pieces(pending, limit)
+            # White space at the end may turn out to be blank lines, which are no part of the record: it is not cut yet.
+            if len(pending) - text > limit:
+                raise EndlessWhiteSpaceError(
+                    f"more than {limit:,} bytes of white space from byte {position + text:,} on"
+                )
+            pieces, rest = cut_pieces(pending[:text], limit)
             for piece in pieces:
                 yield Records([start], [position], [piece])
                 position += len(piece)
-    pending = pending.rstrip(_BLANK + b"\n")
-    if pending:
-        yield Records([start], [position], [pending])
+            pending, text = rest + pending[text:], len(rest)
+    if inside:
+        end = _BLANK_LINES.search(pending + b"\n\n").start()  # type: ignore[union-attr]
+        yield _no_longer(Records([start], [position], [pending[:end]]), limit)
 
 
 def whole_record(read: Callable[[int], bytes], position: int, limit: int) -> Iterator[Records]:
     """Everything as one record; arguments as `line_records`."""
     pending, start = b"", position
-    while block := read(BLOCK_BYTES):
+    while block := read(max(BLOCK_BYTES, len(pending))):  # a long record is not joined ever again
         pending += block
         if len(pending) > limit:
             pieces, pending = cut_pieces(pending, limit)
@@ -126,15 +139,16 @@ def whole_record(read: Callable[[int], bytes], position: int, limit: int) -> Ite
 
 
 def cut_pieces(data: bytes, limit: int) -> tuple[list[bytes], bytes]:
-    """Pieces of at most `limit` bytes and the rest, which is no longer than that.
+    """Pieces of at most `limit` bytes and the rest, which is no longer than that; where they end depends on the bytes before alone.
 
-    Cuts after white space where the second half of a piece has any, else before a character, never inside one.
+    Cuts after white space or a full stop where the second half of a piece has any, else before a character, never inside one.
     """
     pieces, start = [], 0
     while len(data) - start > limit:
-        for mark in (b"\n", b" "):
-            cut = data.rfind(mark, start + limit // 2, start + limit) + 1
-            if cut:
+        for mark in _CUT_MARKS:
+            found = data.rfind(mark, start + limit // 2, start + limit)
+            if found >= 0:
+                cut = found + len(mark)
                 break
         else:
             cut = start + limit
@@ -145,38 +159,61 @@ def cut_pieces(data: bytes, limit: int) -> tuple[list[bytes], bytes]:
     return pieces, data[start:]
 
 
+def _text_length(data: bytes) -> int:
+    """Bytes before the white space and byte order marks, the last of which may be cut short, that `data` ends with."""
+    for part in (_BOM[:2], _BOM[:1]):
+        data = data.removesuffix(part)
+    data = data.rstrip(_WHITE)
+    while data.endswith(_BOM):
+        data = data[: -len(_BOM)].rstrip(_WHITE)
+    return len(data)
+
+
+def _no_longer(records: Records, limit: int) -> Records:
+    """The same, those longer than `limit` in pieces."""
+    if max(map(len, records.raws)) <= limit:
+        return records
+    result = Records([], [], [])
+    for start, offset, raw in zip(records.starts, records.offsets, records.raws, strict=True):
+        pieces, rest = cut_pieces(raw, limit)
+        for piece in (*pieces, rest):
+            result.starts.append(start)
+            result.offsets.append(offset)
+            result.raws.append(piece)
+            offset += len(piece)
+    return result
+
+
 def range_records(file: BinaryIO, start: int, stop: int, limit: int, *, paragraphs: bool) -> Iterator[Records]:
     """The records of a seekable file that start in [start, stop)."""
-    begin = _scan_start(file, start, paragraphs=paragraphs)
+    begin = _scan_start(file, start) if paragraphs else max(start - 1, 0)
     file.seek(begin)
     cut = paragraph_records if paragraphs else line_records
     for records in cut(file.read, begin, limit):
         mine = records.clip(start, stop)
         if mine.raws:
             yield mine
-        if records.starts[-1] >= stop:
+        # Done when a record starts behind the range, or one from before it reaches past it.
+        if records.starts[-1] >= stop or (records.starts[-1] < start and records.offsets[-1] >= stop):
             return
 
 
-def _scan_start(file: BinaryIO, start: int, *, paragraphs: bool) -> int:
-    """A place at or before `start` from which every record that starts at or after `start` is seen whole.
+def _scan_start(file: BinaryIO, start: int) -> int:
+    """A place at or before `start` from which every paragraph that starts at or after `start` is seen whole.
 
-    What is read first from there may be the rest of an earlier record, which starts before `start` and is clipped. For
-    lines the byte before will do. For paragraphs it must be known whether the line before is blank, so: the start of that
-    line, or a place in it with something other than white space behind it.
+    What is read first from there may be the rest of an earlier paragraph, which starts before `start` and is clipped. It
+    must be known whether the line before `start` is blank, so: the start of that line, or a place in it with something
+    other than white space behind it. (For lines the byte before `start` will do.)
     """
-    if start == 0:
-        return 0
-    if not paragraphs:
-        return start - 1
-    window = 4096
-    while window < start:
-        file.seek(start - window)
-        before = file.read(window)
-        line = before.rfind(b"\n", 0, window - 1)
+    end = max(start - 1, 0)  # a line feed just before `start` ends the line before it
+    while end:
+        begin = max(end - 2**16, 0)
+        file.seek(begin)
+        before = file.read(end - begin)
+        line = before.rfind(b"\n")
         if line >= 0:
-            return start - window + line + 1
-        if before.strip(_BLANK + b"\n"):
-            return start - window
-        window *= 2
+            return begin + line + 1
+        if before.strip(_WHITE):
+            return begin
+        end = begin
     return 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError, InputError
 from clozeline.run.stage import RunOptions, StageResult, run_stage
-from clozeline.sharding.files import InputFile, find_files, measure
+from clozeline.sharding.files import InputFile, find_files, measure, refuse_changed
 from clozeline.sharding.options import ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
 from clozeline.sharding.select import DigestJob, Selected, find_duplicates
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from clozeline.store.documents import DocumentSource
 
 STAGE = "sharding"
-_BATCH_BYTES = 4 * 2**20
+_BATCH_BYTES = 2**20
 _BATCH_DOCUMENTS = 1024
 
 
@@ -73,7 +73,7 @@ class Corpus:
     @property
     def inputs(self) -> dict[str, Any]:
         """By what `--resume` knows the files again; never recorded in the data."""
-        return {f.name: [f.bytes, Path(f.path).stat().st_mtime_ns] for f in self.files if f.format != "hf"}
+        return {f.name: [f.bytes, f.modified] for f in self.files if f.format != "hf"}
 
     def sources(self, work: Location) -> list[DocumentSource]:
         """Where the documents of the shards come from, once `passes` has run.
@@ -124,7 +124,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     names = [str(s) for s in sources]
     if not names:
         raise InputError("no SOURCE given: name at least one file, folder, glob or hf:NAME")
-    files = measure(find_files(names, run.warn), run.worker_count)
+    files = measure(find_files(names, run.warn), run.worker_count, options.read.max_compression_ratio)
     total = sum(f.bytes for f in files)
     if not total:
         raise InputError(f"{', '.join(names)}: nothing but empty files, no documents")
@@ -134,6 +134,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     config = asdict(options)
     config["num_shards"] = count
     del config["shard_bytes"]  # only its consequence matters
+    del config["read"]["max_compression_ratio"]  # it only refuses
     if not options.select.shuffle and not options.select.held_out:
         del config["select"]["seed"]  # nothing is drawn
     listing = [[f.name, f.format, f.compression, f.bytes, f.rows] for f in files]
@@ -242,7 +243,7 @@ def shard(
         InputError: input that is missing, damaged or no text, or holds no document.
         DestinationError: `dest` is taken.
 
-    Memory: a few blocks of 4 MiB a worker, and the longest document.
+    Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
     paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)
@@ -254,14 +255,19 @@ def shard(
     jobs = [
         TextJob(source=s, location=location, metadata=corpus.metadata, count=corpus.count) for s in corpus.sources(work)
     ]
-    return run_stage(
-        "shard", [output], jobs, run, before=corpus.passes(work), check=lambda: refuse_empty(output, paths)
-    )[0]
+
+    def check() -> None:
+        refuse_changed(corpus.files)
+        refuse_empty(output, paths)
+
+    return run_stage("shard", [output], jobs, run, before=corpus.passes(work), check=check)[0]
 
 
-def refuse_empty(output: Output, sources: object) -> None:
+def refuse_empty(output: Output, sources: Sequence[object]) -> None:
     """Raises InputError when no document is left."""
     account = output.ledger.documents
     if not account.out:
         dropped = ", ".join(f"{n:,} {reason}" for reason, n in account.dropped.items()) or "none found"
-        raise InputError(f"{sources}: no documents ({dropped}); check --documents, --text-field and the input")
+        raise InputError(
+            f"{', '.join(map(str, sources))}: no documents ({dropped}); check --documents, --text-field and the input"
+        )

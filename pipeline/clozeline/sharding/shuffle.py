@@ -29,7 +29,7 @@ _SCHEMA = pa.schema({"word": pa.uint64(), "doc_id": pa.string(), "text": pa.larg
 
 def bucket_count(total_bytes: int, shards: int) -> int:
     """Buckets of about `_SPILL_BYTES` of text, a whole number for each shard."""
-    return shards * -(-total_bytes // (shards * _SPILL_BYTES) or -1)
+    return shards * max(1, -(-total_bytes // (shards * _SPILL_BYTES)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,6 +58,8 @@ class SpillJob:
             held: list[Documents] = []
             held_bytes = 0
             for documents in stream:
+                if not documents.ids:  # all of them dropped
+                    continue
                 held.append(documents)
                 held_bytes += sum(map(len, documents.texts))
                 if held_bytes >= _SPILL_BYTES:

@@ -50,19 +50,28 @@ def count_rows(file: InputFile) -> int:
 
 
 def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
+    """The batches of an Arrow file, or of a stream that has its end mark and nothing behind it."""
     source = pa.memory_map(path)
     try:
         reader = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
         source.seek(0)
-        yield from pa.ipc.open_stream(source)
+        stream = pa.ipc.open_stream(source)
+        end = source.tell()
+        for batch in stream:
+            end = source.tell()
+            yield batch
+        if end == source.size():
+            raise pa.ArrowInvalid("the end mark of the stream is missing") from None
+        if source.tell() < source.size():
+            raise pa.ArrowInvalid(f"{source.size() - source.tell():,} bytes behind the end of the stream") from None
     else:
         for i in range(reader.num_record_batches):
             yield reader.get_batch(i)
 
 
-def table_texts(file: InputFile, first: int, last: int, field: str) -> Iterator[tuple[int, list[Any]]]:
-    """The text column of rows [first, last): (number of the first row, values), a batch at a time.
+def table_texts(file: InputFile, first: int, last: int, field: str) -> Iterator[tuple[int, list[bytes | None]]]:
+    """The text column of rows [first, last): (number of the first row, values as bytes), a batch at a time.
 
     Raises:
         InputError: no such column, or one that holds no text.
@@ -71,10 +80,25 @@ def table_texts(file: InputFile, first: int, last: int, field: str) -> Iterator[
     for batch in _batches(file, first, last, field):
         start, stop = max(first - row, 0), min(last - row, batch.num_rows)
         if start < stop:
-            yield row + start, batch.column(0).slice(start, stop - start).to_pylist()
+            yield row + start, _bytes(batch.column(0).slice(start, stop - start))
         row += batch.num_rows
         if row >= last:
             return
+
+
+def _bytes(column: pa.Array) -> list[bytes | None]:
+    """The values, whether or not they are UTF-8; damaged offsets are found here, before they are followed."""
+    while pa.types.is_dictionary(column.type):
+        column.validate(full=True)
+        column = column.dictionary_decode()
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.large_string())
+    for text, binary in ((pa.string(), pa.binary()), (pa.large_string(), pa.large_binary())):
+        if column.type == text:
+            column = column.view(binary)
+    column.validate(full=True)
+    values: list[bytes | None] = column.to_pylist()
+    return values
 
 
 def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.RecordBatch]:
@@ -90,7 +114,7 @@ def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.
     elif file.format == "parquet":
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(file.path) as parquet:
+        with pyarrow.parquet.ParquetFile(file.path, page_checksum_verification=True) as parquet:
             _check_column(file, parquet.schema_arrow, field)
             skipped, groups = 0, list[int]()
             for i in range(parquet.num_row_groups):
@@ -113,8 +137,10 @@ def _check_column(file: InputFile, schema: pa.Schema, field: str) -> None:
         raise InputError(
             f"{file.path}: has no column {field!r}; it has {', '.join(schema.names)}: choose one with --text-field"
         )
+    if schema.names.count(field) > 1:
+        raise InputError(f"{file.path}: has {schema.names.count(field)} columns {field!r}; rename all but one")
     kind = schema.field(field).type
     while pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+    if kind not in (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.null()):
         raise InputError(f"{file.path}: column {field!r} holds {kind}, not text; choose another with --text-field")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from clozeline.errors import DataError
 from clozeline.store.location import Location
 from clozeline.store.manifest import Manifest, Metadata
-from clozeline.store.shards import TokenShard
+from clozeline.store.shards import RESTORE, TokenShard
 
 if TYPE_CHECKING:
     import os
@@ -45,11 +45,9 @@ class Data:
         """The index-th shard of the manifest, opened once."""
         if index not in self._shards:
             shard = TokenShard(self.location, self.manifest.shards[index])
-            said = (shard.schema_metadata["copy"], shard.schema_metadata["shard"])
+            said = (shard.schema_metadata.get("copy"), shard.schema_metadata.get("shard"))
             if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
-                raise DataError(
-                    f"{shard.path}: belongs to other work than the manifest beside it; restore it or prepare the data again"
-                )
+                raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; {RESTORE}")
             self._shards[index] = shard
         return self._shards[index]
 

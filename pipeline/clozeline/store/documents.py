@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from clozeline.errors import DataError
 from clozeline.store.ledger import Ledger
+from clozeline.store.shards import RESTORE, map_shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,27 +64,17 @@ class TextShard:
 
     def _documents(self, ledger: Ledger) -> Iterator[Documents]:
         path = f"{self.location}/{self.entry.file}"
-        try:
-            data = self.location.map(self.entry.file)
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{path}: named in the manifest, but missing; restore it or shard the text again"
-            ) from error
-        if len(data) != self.entry.bytes:
-            raise DataError(
-                f"{path}: {len(data):,} bytes, the manifest says {self.entry.bytes:,}; restore it or shard the text again"
-            )
+        data = map_shard(self.location, self.entry)
         try:
             for batch in pa.ipc.open_stream(pa.py_buffer(data)):
+                batch.validate(full=True)  # damaged offsets are found here, before they are followed
                 texts = batch.column("text").cast(pa.large_binary()).to_pylist()
                 ledger.documents.taken += len(texts)
                 ledger.documents.out += len(texts)
                 yield Documents(batch.column("doc_id").to_pylist(), texts)
-        except pa.ArrowException as error:
-            raise DataError(
-                f"{path}: not a readable Arrow stream ({error}); restore it or shard the text again"
-            ) from error
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise DataError(f"{path}: not a readable Arrow stream ({error}); {RESTORE}") from error
         if ledger.documents.taken != self.entry.rows:
             raise DataError(
-                f"{path}: {ledger.documents.taken:,} documents, the manifest says {self.entry.rows:,}; restore it"
+                f"{path}: {ledger.documents.taken:,} documents, the manifest says {self.entry.rows:,}; {RESTORE}"
             )

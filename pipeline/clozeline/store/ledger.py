@@ -82,6 +82,14 @@ class Ledger:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Ledger:
         def account(a: dict[str, Any]) -> Account:
-            return Account(int(a["in"]), int(a["out"]), Counter(a["added"]), Counter(a["dropped"]))
+            return Account(whole(a["in"]), whole(a["out"]), counter(a["added"]), counter(a["dropped"]))
 
-        return cls(account(data["documents"]), account(data["tokens"]), Counter(data["counts"]))
+        def counter(counts: dict[str, Any]) -> Counter[str]:
+            return Counter({str(reason): whole(n) for reason, n in counts.items()})
+
+        def whole(n: Any) -> int:
+            if type(n) is not int:
+                raise ValueError(f"{str(n)[:50]!r} stands in the ledger for a whole number")
+            return n
+
+        return cls(account(data["documents"]), account(data["tokens"]), counter(data["counts"]))

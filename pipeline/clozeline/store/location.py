@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
+LOCK = "lock"
 
 
 class DigestingFile:
@@ -34,11 +35,11 @@ class DigestingFile:
         self.closed = False  # pyarrow asks
 
     def write(self, data: bytes | memoryview) -> int:
-        self._raw.write(data)
-        self._sha256.update(data)
-        written = len(memoryview(data).cast("B")) if not isinstance(data, bytes) else len(data)
-        self.bytes += written
-        return written
+        view = memoryview(data).cast("B")
+        self._raw.write(view)
+        self._sha256.update(view)
+        self.bytes += len(view)
+        return len(view)
 
     def flush(self) -> None:
         """Nothing: what counts is the fsync before publication."""
@@ -96,6 +97,7 @@ class Location:
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[DigestingFile]:
         """A file that appears under `name` only when the block ends well: temporary name, fsync, rename, fsync of the folder."""
+        self._refuse_links(name)
         temporary = self.path / WORK / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -109,18 +111,20 @@ class Location:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        self._sync()
+        for folder in (final.parent, *final.parent.parents):  # names are as durable as the folders that hold them
+            _sync(folder)
+            if folder == self.path:
+                break
+
+    def _refuse_links(self, name: str) -> None:
+        """Nothing is written through a symbolic link that stands inside the folder: it may lead anywhere."""
+        for part in (WORK, *map(str, Path(name).parents)):
+            if part != "." and (self.path / part).is_symlink():
+                raise DestinationError(f"{self.path / part}: is a symbolic link out of the data set; remove it")
 
     def write(self, name: str, data: bytes) -> None:
         with self.writer(name) as file:
             file.write(data)
-
-    def _sync(self) -> None:
-        folder = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -131,10 +135,11 @@ class Location:
         Raises:
             DestinationError: another process holds it.
         """
-        path = self.path / WORK / "lock"
+        path = self.path / WORK / LOCK
+        self._refuse_links(LOCK)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
         except OSError as error:
             raise DestinationError(f"{self}: cannot write here ({error.strerror})") from error
         try:
@@ -151,3 +156,11 @@ class Location:
             yield
         finally:
             os.close(descriptor)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -6,12 +6,15 @@ may enter here: that is what `run.json` is for.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import DataError
+from clozeline.store.json_values import checked, parse_json
 from clozeline.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 NAME = "manifest.json"
+STAGES = ("sharding", "packing", "masking")
+_FILE_PART = re.compile(r"[^./\\\0][^/\\\0]*")  # neither empty, nor hidden, nor a way up
+_SHARD_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.arrow")
 
 
 def canonical_json(value: Any) -> str:
@@ -46,6 +52,18 @@ def to_ranges(ids: list[int]) -> list[list[int]]:
     return ranges
 
 
+def to_bits(ids: set[int]) -> str:
+    """A set of ids as base64 of one bit for each id up to the largest, lowest bit first.
+
+    >>> to_bits({0, 9})
+    'AQI='
+    """
+    bits = bytearray(max(ids, default=-1) // 8 + 1)
+    for i in ids:
+        bits[i // 8] |= 1 << i % 8
+    return base64.b64encode(bits).decode()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenizerFacts:
     """What later stages must know of the tokenizer, so that none of them needs the tokenizer itself.
@@ -56,8 +74,12 @@ class TokenizerFacts:
         vocabulary_size: largest id + 1, added tokens and holes included.
         mask_id, pad_id, unk_id, separator_id: ids by role; unk_id is None where there is none.
         prefix_ids, suffix_ids: what the tokenizer's own template puts around a row.
+        pair_ids: what it puts between the two segments of a pair.
         special_ids: named special tokens and added tokens flagged special, sorted.
         ordinary_ranges: every other id that exists, as inclusive ranges.
+        continuing: which ids continue a word (WordPiece's "##ing"): base64 of a bit for each id, lowest bit first; None where
+            the model marks no continuation, and words can only be known from the tokenizer at work (`pack --word-starts`).
+            Ranges would take fifteen times the space: such ids lie scattered.
     """
 
     sha256: str
@@ -69,14 +91,20 @@ class TokenizerFacts:
     separator_id: int
     prefix_ids: tuple[int, ...]
     suffix_ids: tuple[int, ...]
+    pair_ids: tuple[int, ...]
     special_ids: tuple[int, ...]
     ordinary_ranges: tuple[tuple[int, int], ...]
+    continuing: str | None = None
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> TokenizerFacts:
-        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "special_ids")}
-        ranges = tuple((int(a), int(b)) for a, b in data["ordinary_ranges"])
-        return cls(**{**data, **tuples, "ordinary_ranges": ranges})
+        tuples = {k: tuple(data[k]) for k in ("prefix_ids", "suffix_ids", "pair_ids", "special_ids")}
+        ordinary = tuple((a, b) for a, b in data["ordinary_ranges"])
+        facts = checked(cls(**{**data, **tuples, "ordinary_ranges": ordinary}))
+        ids = [facts.mask_id, facts.pad_id, facts.separator_id, *facts.special_ids, *(i for r in ordinary for i in r)]
+        if max(ids) >= facts.vocabulary_size or facts.vocabulary_size > 2**31:
+            raise ValueError(f"vocabulary_size is {facts.vocabulary_size}, the largest id {max(ids)}")
+        return facts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +116,7 @@ class Metadata:
         config: the options that the bytes depend on.
         upstream: fingerprint of the data set that this one was made from; for text, of the list of input files.
         lineage: stage and configuration of everything upstream, oldest first.
-        row_length: L, positions per row; None for text.
+        row_length: L, positions per row, of the longest rows where they differ from shard to shard; None for text.
         tokenizer: None for text.
         seed, mask_function: of the masks; None before masking.
     """
@@ -108,6 +136,13 @@ class Metadata:
         """Digest of everything here: the same for two data sets exactly when they are made in the same way from the same."""
         return digest(self.to_json())
 
+    def config_of(self, stage: str) -> dict[str, Any]:
+        """The options of a stage, this one or one upstream; empty where there was none."""
+        if self.stage == stage:
+            return self.config
+        config: dict[str, Any] = next((item["config"] for item in self.lineage if item["stage"] == stage), {})
+        return config
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -116,7 +151,10 @@ class Metadata:
         data = {**data, "lineage": tuple(data["lineage"])}
         if data["tokenizer"] is not None:
             data["tokenizer"] = TokenizerFacts.from_json(data["tokenizer"])
-        return cls(**data)
+        metadata = checked(cls(**data))
+        if metadata.stage not in STAGES:
+            raise ValueError(f"stage is {metadata.stage[:50]!r}")
+        return metadata
 
     def next(self, **changes: Any) -> Metadata:
         """The metadata of a data set made from this one."""
@@ -135,6 +173,7 @@ class ShardEntry:
         rows: documents for text, token rows otherwise.
         tokens: positions that are not padding; 0 for text.
         bytes, sha256: of the file.
+        row_length: L of its rows; None for text.
     """
 
     file: str
@@ -144,6 +183,14 @@ class ShardEntry:
     tokens: int
     bytes: int
     sha256: str
+    row_length: int | None = None
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> ShardEntry:
+        entry = checked(cls(**data))
+        if not _SHARD_FILE.fullmatch(entry.file):
+            raise ValueError(f"{entry.file[:100]!r} is no name of a shard")
+        return entry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,27 +257,35 @@ class Manifest:
             )
             raise DataError(f"{location}: no {NAME} here; {hint}")
         try:
-            body = json.loads(location.read(NAME))
+            body = parse_json(location.read(NAME))
             version = body["format_version"]
             if version != FORMAT_VERSION:
                 raise DataError(
                     f"{where}: format version {version}, this clozeline reads {FORMAT_VERSION}: upgrade clozeline"
                 )
             stated = body.pop("fingerprint")
-            shards = tuple(ShardEntry(**s) for s in body.pop("shards"))
+            shards = tuple(map(ShardEntry.from_json, body.pop("shards")))
             ledger = Ledger.from_json(body.pop("ledger"))
             history = tuple(map(Ledger.from_json, body.pop("history")))
-            files = {str(k): str(v) for k, v in body.pop("files").items()}
-            manifest = cls(
-                metadata=Metadata.from_json(body), ledger=ledger, history=history, shards=shards, files=files
+            files = body.pop("files")
+            manifest = checked(
+                cls(
+                    metadata=Metadata.from_json(body),
+                    ledger=ledger,
+                    history=history,
+                    shards=shards,
+                    files=files,
+                )
             )
+        except OSError as error:
+            raise DataError(f"{where}: cannot be read ({error.strerror})") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{where}: damaged or not written by clozeline ({type(error).__name__}: {error})"
             ) from error
         if stated != manifest.metadata.fingerprint:
             raise DataError(f"{where}: was changed after it was written (its fingerprint does not fit its fields)")
-        for name in [s.file for s in shards] + list(files):
-            if name.startswith("/") or ".." in name.split("/"):
+        for name in manifest.files:
+            if not all(_FILE_PART.fullmatch(part) for part in name.split("/")):
                 raise DataError(f"{where}: names a file outside the data set: {name!r}")
         return manifest

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from clozeline.errors import DestinationError, LedgerError
+from clozeline.errors import DestinationError, InputError, LedgerError
+from clozeline.store.json_values import parse_json
 from clozeline.store.ledger import Ledger
-from clozeline.store.location import WORK, Location
+from clozeline.store.location import LOCK, WORK, Location
 from clozeline.store.manifest import NAME, Manifest, Metadata, ShardEntry
 from clozeline.store.schema import features
 
@@ -76,24 +77,36 @@ class Output:
         self._refuse_foreign(force=force, resume=resume)
         with self.location.lock():
             if force:
-                for name in self.location.names():
+                for name in (NAME, *self.location.names()):  # the manifest first: half a data set is none
                     if name != WORK:
                         self.location.remove(name)
-                for name in (_PLAN, _DONE):
-                    self.location.remove(name)
-            if self.location.exists(NAME):
-                self.finished = Manifest.load(self.location)
-                self._compare(self.finished.metadata.to_json(), self._recorded_inputs())
-            elif self.location.exists(_PLAN):
-                plan = json.loads(self.location.read(_PLAN))
-                self._compare(plan["metadata"], plan["inputs"])
-                self._read_done()
-            else:
-                plan = {"metadata": self.metadata.to_json(), "inputs": self.inputs}
-                self.location.write(_PLAN, json.dumps(plan).encode())
-            yield self
-            if self.finished is not None:
-                self.location.remove(WORK)
+                for name in (self.location / WORK).names():
+                    if name != LOCK:  # what another run left, its passes over the corpus included
+                        self.location.remove(f"{WORK}/{name}")
+            try:
+                if self.location.exists(NAME):
+                    self.finished = Manifest.load(self.location)
+                    self._compare(self.finished.metadata.to_json(), self._recorded_inputs())
+                elif self.location.exists(_PLAN):
+                    self._read_plan()
+                else:
+                    plan = {"metadata": self.metadata.to_json(), "inputs": self.inputs}
+                    self.location.write(_PLAN, json.dumps(plan).encode())
+                yield self
+            except InputError:
+                if self.finished is None:
+                    # Mended input or other options make other bytes: what stands here can never be resumed.
+                    self._discard()
+                raise
+            finally:
+                if self.location.exists(NAME):
+                    self.location.remove(WORK)
+
+    def _discard(self) -> None:
+        for name in [*self.shards, WORK]:
+            self.location.remove(name)
+        if not self.location.names():
+            self.location.path.rmdir()
 
     def _refuse_foreign(self, *, force: bool, resume: bool) -> None:
         if not self.location.exists():
@@ -107,20 +120,39 @@ class Output:
                 f"{self.location}: is not empty ({others[0]}{', ...' if len(others) > 1 else ''}) and is not a clozeline data set; "
                 "choose another DEST or remove it yourself"
             )
+        if finished and not self._is_ours():
+            raise DestinationError(
+                f"{self.location}: its {NAME} was not written by clozeline, or is damaged; "
+                "choose another DEST or remove it yourself"
+            )
         if finished and not (force or resume):
             raise DestinationError(
                 f"{self.location}: holds a finished data set; choose another DEST, or --force to replace it"
             )
-        if started and not finished and not (force or resume) and self.location.exists(_PLAN):
+        planned = self.location.exists(_PLAN)
+        if started and not finished and not (force or resume) and planned:
             raise DestinationError(
                 f"{self.location}: holds an unfinished data set; --resume to finish it, or --force to start again"
             )
+        if started and not finished and not force and not planned and others:
+            raise DestinationError(
+                f"{self.location}: holds files of unfinished work, and nothing says of what; --force to start again"
+            )
+
+    def _is_ours(self) -> bool:
+        try:
+            body = parse_json(self.location.read(NAME))
+        except (OSError, ValueError):
+            return False
+        return "format_version" in body and "fingerprint" in body
 
     def _recorded_inputs(self) -> dict[str, Any] | None:
         if not self.location.exists(RUN_FACTS):
             return None
-        facts = json.loads(self.location.read(RUN_FACTS))
-        inputs = facts.get("inputs")
+        try:
+            inputs = parse_json(self.location.read(RUN_FACTS)).get("inputs")
+        except ValueError:
+            return None
         return inputs if isinstance(inputs, dict) else None
 
     def _compare(self, metadata: dict[str, Any], inputs: dict[str, Any] | None) -> None:
@@ -141,21 +173,33 @@ class Output:
                 + f"{more}\nRepeat the first command's options, or --force to start again"
             )
 
-    def _read_done(self) -> None:
+    def _read_plan(self) -> None:
+        """Checks that what was begun here is this work, and finds what of it is done.
+
+        A record that cannot be read, or that does not fit its shard, counts for nothing: the shard is made again.
+        """
+        try:
+            plan = parse_json(self.location.read(_PLAN))
+            metadata, inputs = dict(plan["metadata"]), dict(plan["inputs"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DestinationError(
+                f"{self.location}/{_PLAN}: damaged ({error}), so what is here cannot be resumed; --force to start again"
+            ) from error
+        self._compare(metadata, inputs)
         for name in (self.location / _DONE).names():
-            body = json.loads(self.location.read(f"{_DONE}/{name}"))
-            entry = ShardEntry(**body["entry"])
-            if (
-                entry.file in self.shards
-                and self.location.exists(entry.file)
-                and self.location.size(entry.file) == entry.bytes
-            ):
-                self.done[entry.file] = ShardResult(
+            try:
+                body = parse_json(self.location.read(f"{_DONE}/{name}"))
+                result = ShardResult(
                     stage=self.metadata.stage,
-                    entry=entry,
+                    entry=ShardEntry.from_json(body["entry"]),
                     ledger=Ledger.from_json(body["ledger"]),
                     read=Ledger.from_json(body["read"]) if body["read"] else None,
                 )
+            except (ValueError, KeyError, TypeError, AttributeError):
+                continue
+            file = result.entry.file
+            if file in self.shards and self.location.exists(file) and self.location.size(file) == result.entry.bytes:
+                self.done[file] = result
 
     def record(self, result: ShardResult) -> None:
         """Notes that a shard is done; called after the shard stands under its final name."""

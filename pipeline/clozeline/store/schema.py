@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 KEY = b"clozeline"
 MAX_ROW_LENGTH = 8192
+PAIR_LABELS = {"nsp": "next_sentence_label", "sop": "sentence_order_label"}  # as the models of each objective name them
 
 
 def id_dtype(vocabulary_size: int) -> npt.DTypeLike:
@@ -39,17 +40,35 @@ def text_columns() -> dict[str, pa.DataType]:
     return {"doc_id": pa.string(), "text": pa.large_string()}
 
 
-def packed_columns(row_length: int, vocabulary_size: int) -> dict[str, pa.DataType]:
-    return {
-        "input_ids": pa.list_(pa.from_numpy_dtype(id_dtype(vocabulary_size)), row_length),
-        "attention_mask": pa.list_(pa.uint8(), row_length),
+def packed_columns(metadata: Metadata, row_length: int | None = None) -> dict[str, pa.DataType]:
+    """Columns of packed rows, by how they were packed.
+
+    Args:
+        metadata: of the packed data, or of what was made of it.
+        row_length: L where the data has rows of several lengths.
+    """
+    assert metadata.tokenizer is not None
+    length = row_length or metadata.row_length
+    config = metadata.config_of("packing")
+    columns = {
+        "input_ids": pa.list_(pa.from_numpy_dtype(id_dtype(metadata.tokenizer.vocabulary_size)), length),
+        "attention_mask": pa.list_(pa.uint8(), length),
         "num_tokens": pa.uint16(),
     }
+    if config.get("packing") == "pairs":
+        columns["token_type_ids"] = pa.list_(pa.uint8(), length)
+        columns[PAIR_LABELS[config["objective"]]] = pa.uint8()
+    if config.get("boundaries"):
+        # Of one width, filled up with 0, so that a row is still found by arithmetic.
+        columns["document_lengths"] = pa.list_(pa.uint16(), config["document_slots"])
+    return columns
 
 
-def masked_columns(row_length: int, vocabulary_size: int) -> dict[str, pa.DataType]:
-    labels = pa.list_(pa.from_numpy_dtype(label_dtype(vocabulary_size)), row_length)
-    return {**packed_columns(row_length, vocabulary_size), "labels": labels}
+def masked_columns(metadata: Metadata, row_length: int | None = None) -> dict[str, pa.DataType]:
+    """Those of the packed rows, and the labels."""
+    assert metadata.tokenizer is not None
+    labels = pa.from_numpy_dtype(label_dtype(metadata.tokenizer.vocabulary_size))
+    return {**packed_columns(metadata, row_length), "labels": pa.list_(labels, row_length or metadata.row_length)}
 
 
 def features(columns: dict[str, pa.DataType]) -> dict[str, Any]:

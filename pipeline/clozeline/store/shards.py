@@ -5,23 +5,25 @@ Shapes: B rows asked for, L positions per row.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from clozeline.errors import DataError
+from clozeline.store.json_values import parse_json
 from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
 
 if TYPE_CHECKING:
+    from mmap import mmap
     from types import TracebackType
 
     from numpy.typing import NDArray
 
     from clozeline.store.location import Location
 
+RESTORE = "restore it or prepare the data again"
 _END_OF_STREAM = 8  # bytes: the continuation mark and a zero length
 
 
@@ -83,15 +85,38 @@ class ShardWriter:
         if error is None:
             self._stream.close()
         self._manager.__exit__(kind, error, trace)
-        self.entry = ShardEntry(
-            file=self._name,
-            copy=self._copy,
-            shard=self._shard,
-            rows=self._rows,
-            tokens=self._tokens,
-            bytes=self._file.bytes,
-            sha256=self._file.sha256,
-        )
+        if error is None:
+            self.entry = ShardEntry(
+                file=self._name,
+                copy=self._copy,
+                shard=self._shard,
+                rows=self._rows,
+                tokens=self._tokens,
+                bytes=self._file.bytes,
+                sha256=self._file.sha256,
+                row_length=_row_length(self._schema),
+            )
+
+
+def map_shard(location: Location, entry: ShardEntry) -> mmap | bytes:
+    """The bytes of a shard, mapped.
+
+    Raises:
+        DataError: missing, or not as long as the manifest says. (Digests are for `verify`.)
+    """
+    path = f"{location}/{entry.file}"
+    try:
+        data = location.map(entry.file)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: named in the manifest, but missing; {RESTORE}") from error
+    if len(data) != entry.bytes:
+        raise DataError(f"{path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; {RESTORE}")
+    return data
+
+
+def _row_length(schema: pa.Schema) -> int | None:
+    length: int | None = schema.field("input_ids").type.list_size if "input_ids" in schema.names else None
+    return length
 
 
 def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
@@ -124,31 +149,22 @@ class TokenShard:
     def __init__(self, location: Location, entry: ShardEntry) -> None:
         self.entry = entry
         self.path = f"{location}/{entry.file}"
-        try:
-            data = location.map(entry.file)
-        except FileNotFoundError as error:
-            raise DataError(
-                f"{self.path}: named in the manifest, but missing; restore it or prepare the data again"
-            ) from error
-        if len(data) != entry.bytes:
-            raise DataError(
-                f"{self.path}: {len(data):,} bytes, the manifest says {entry.bytes:,}; restore it or prepare the data again"
-            )
-        self._bytes = np.frombuffer(data, np.uint8)
+        self._bytes = np.frombuffer(map_shard(location, entry), np.uint8)
         try:
             self._map_columns()
-        except (pa.ArrowException, OSError, ValueError, IndexError) as error:
-            raise DataError(
-                f"{self.path}: not a readable Arrow stream ({error}); restore it or prepare the data again"
-            ) from error
+        except (pa.ArrowException, OSError, ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
+            raise DataError(f"{self.path}: not a readable Arrow stream ({error}); {RESTORE}") from error
 
     def _map_columns(self) -> None:
         buffer = pa.py_buffer(self._bytes)
         source = pa.BufferReader(buffer)
         schema = pa.ipc.read_schema(source)
-        self.schema_metadata: dict[str, Any] = json.loads((schema.metadata or {}).get(KEY, b"null"))
-        if self.schema_metadata is None:
+        if KEY not in (schema.metadata or {}):
             raise ValueError("no clozeline metadata in its schema")
+        self.schema_metadata = parse_json(schema.metadata[KEY])
+        self.metadata = Metadata.from_json(
+            {k: v for k, v in self.schema_metadata.items() if k not in ("copy", "shard")}
+        )
         self.types = dict(zip(schema.names, schema.types, strict=True))
         self._full: dict[str, NDArray[Any]] = {}  # (batches, n, L) or (batches, n)
         self._last: dict[str, NDArray[Any]] = {}  # (rest, L) or (rest,)
@@ -156,8 +172,10 @@ class TokenShard:
         if not self.entry.rows:
             return
         start = source.tell()
-        first = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+        first = _read_batch(source, schema)
         length = source.tell() - start  # of one message
+        if not first.num_rows:
+            raise ValueError("its first batch is empty")
         full = self.entry.rows // first.num_rows
         self.batch_rows = first.num_rows
         rest = self.entry.rows - full * first.num_rows
@@ -175,7 +193,7 @@ class TokenShard:
                 )
         if rest:
             source.seek(last_start)
-            last = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+            last = _read_batch(source, schema)
             if last.num_rows != rest:
                 raise ValueError(f"its last batch has {last.num_rows} rows, {rest} expected from the manifest")
             self._keep = last
@@ -183,12 +201,6 @@ class TokenShard:
             last_start = source.tell()
         if last_start + _END_OF_STREAM != self.entry.bytes:
             raise ValueError(f"{self.entry.bytes - last_start} bytes after its last batch, {_END_OF_STREAM} expected")
-
-    @property
-    def metadata(self) -> Metadata:
-        body = dict(self.schema_metadata)
-        del body["copy"], body["shard"]
-        return Metadata.from_json(body)
 
     def columns(self) -> list[str]:
         return list(self._full)
@@ -252,6 +264,13 @@ class TokenShard:
             yield {name: self._full[name][i] for name in wanted}
         if self._last:
             yield {name: self._last[name] for name in wanted}
+
+
+def _read_batch(source: pa.BufferReader, schema: pa.Schema) -> pa.RecordBatch:
+    """The next batch; its buffers are as long as its rows need."""
+    batch = pa.ipc.read_record_batch(pa.ipc.read_message(source), schema)
+    batch.validate()
+    return batch
 
 
 def _column(batch: pa.RecordBatch, name: str) -> NDArray[Any]:

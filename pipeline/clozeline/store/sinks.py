@@ -37,6 +37,6 @@ class RowSink(Protocol):
         """(stage, file name) of everything it writes for a shard."""
         ...
 
-    def open(self, shard: int) -> AbstractContextManager[OpenShard]:
-        """Starts a shard; its files appear when the context ends well."""
+    def open(self, shard: int, row_length: int) -> AbstractContextManager[OpenShard]:
+        """Starts a shard of rows of that length; its files appear when the context ends well."""
         ...

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from clozeline.streaming.buffers import Buffers
     from clozeline.streaming.order import RowOrder
 
-MODEL_COLUMNS = ("input_ids", "attention_mask", "token_type_ids", "labels", "next_sentence_label")
+MODEL_COLUMNS = (
+    "input_ids",
+    "attention_mask",
+    "token_type_ids",
+    "labels",
+    "next_sentence_label",
+    "sentence_order_label",
+)
 LOCATE_ROWS = 16_384  # positions located at once
 _ROWS_PER_SHARD = 64  # gather at least so many from each shard touched, on average
 

@@ -1,1 +1,1 @@
-"""Data sets checked against their own account."""
+"""Stage `verify`: a data set against its own account, and its masks against chance."""

@@ -1,0 +1,292 @@
+"""A data set and a model to a loss: puts stream, masking and evaluation together.
+
+Batches are consecutive rows, the same ones for any number of processes, and each process takes whole batches: so the model computes
+the same numbers wherever they are computed, and the sums (`evaluation.tally`) do the rest.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clozeline.errors import ConfigError, DataError
+from clozeline.evaluation.checkpoint import Checkpoint
+from clozeline.evaluation.compare import compare
+from clozeline.evaluation.device import find_device, first_batch_rows
+from clozeline.evaluation.evaluate import EvaluateOptions, evaluate
+from clozeline.evaluation.models import check_fit, load_model, model_digest
+from clozeline.evaluation.ranks import join, process_count, process_rank
+from clozeline.store.dataset import Data
+from clozeline.streaming.stream import StreamOptions, TokenStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import nn
+
+    from clozeline.evaluation.compare import Comparison
+    from clozeline.evaluation.evaluate import EvaluateProgress
+    from clozeline.evaluation.result import EvaluateResult
+    from clozeline.masking.transform import Masking
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AssessOptions:
+    """Which rows and masks, and how.
+
+    Attributes:
+        masking: masks packed rows on the fly; None for rows with static masks, and for pseudo-likelihoods.
+        epochs: K, maskings on the fly, 0 to K - 1. Of static masks all copies are used.
+        limit_rows: this many rows, drawn from all by a fixed permutation, the same for each masking; None for all.
+        batch_rows: rows at once in a process; None for a number that suits the device. Halved where memory runs out.
+        device: "auto", "cpu", "cuda" or "mps".
+        attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
+        checkpoint: a file that keeps what is done, once a minute; removed at the end. With `resume` it is gone on from.
+        compute: see `EvaluateOptions`.
+    """
+
+    masking: Masking | None = None
+    epochs: int = 1
+    limit_rows: int | None = None
+    batch_rows: int | None = None
+    device: str = "auto"
+    attention: str = "auto"
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+    checkpoint: str | os.PathLike[str] | None = None
+    resume: bool = False
+    compute: EvaluateOptions = field(default_factory=EvaluateOptions)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "limit_rows", "batch_rows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} is {value}: at least 1 is needed")
+        if self.epochs > 1 and self.masking is None:
+            raise ConfigError(f"epochs is {self.epochs}: there is one masking only without masking on the fly")
+        if self.masking is not None and self.compute.pseudo_likelihood:
+            raise ConfigError("a pseudo-log-likelihood masks each token in turn: leave masking on the fly away")
+        if self.resume and self.checkpoint is None:
+            raise ConfigError("resume needs the checkpoint that is to be resumed")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Assessment:
+    """A result with what it is the result of.
+
+    Attributes:
+        data, data_sha256: the data set and the digest of its manifest, and so of all rows.
+        model, model_sha256: the model and the digest of its weights, however they are stored.
+        masks: what the masks depend on: mask function, seed, rule; or {"pseudo_likelihood": true}.
+        result: the model's.
+        comparison: with a second model; None without one.
+    """
+
+    data: str
+    data_sha256: str
+    model: str
+    model_sha256: str
+    masks: dict[str, Any]
+    result: EvaluateResult
+    comparison: Comparison | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """One flat object: the result's keys beside ours."""
+        body = {name: getattr(self, name) for name in ("data", "data_sha256", "model", "model_sha256", "masks")}
+        body |= self.result.to_json()
+        return body if self.comparison is None else {**body, "comparison": self.comparison.to_json()}
+
+
+def assess(
+    path: str | os.PathLike[str],
+    model: str | os.PathLike[str] | nn.Module,
+    options: AssessOptions | None = None,
+    *,
+    against: str | os.PathLike[str] | nn.Module | None = None,
+    on_progress: Callable[[EvaluateProgress, int], None] | None = None,
+    on_warning: Callable[[str], None] | None = None,
+) -> Assessment:
+    """A model's loss on the masked tokens of a data set.
+
+    Under torchrun each process takes a share of the batches, and all return the same.
+
+    Args:
+        path: a masked data set; or a packed one with `options.masking`, or for pseudo-likelihoods.
+        model: its folder, its name on the hub, or the model itself.
+        against: a second model, compared row by row.
+        on_progress: called with the progress of this process and the rows that it has to do.
+
+    Raises:
+        DataError: the data set is damaged or unmasked, or a model does not fit it.
+        ConfigError: options that do not go together, or with the data.
+        JobError: another process was lost.
+    """
+    options = options or AssessOptions()
+    data = Data(path, "packing", "masking")
+    masks = _masks(data, options)
+    join()
+    first = _one(data, model, options, "", on_progress, on_warning)
+    second = None
+    if against is not None:
+        second = _one(data, against, options, ".2", on_progress, on_warning)
+    return Assessment(
+        data=str(path),
+        data_sha256=data.manifest.sha256,
+        model=_name(model),
+        model_sha256=first[1],
+        masks=masks,
+        result=first[0],
+        comparison=None
+        if second is None or against is None
+        else compare(first[0], second[0], _name(against), second[1]),
+    )
+
+
+def _name(model: str | os.PathLike[str] | nn.Module) -> str:
+    return str(model) if isinstance(model, (str, os.PathLike)) else type(model).__name__
+
+
+def _masks(data: Data, options: AssessOptions) -> dict[str, Any]:
+    """What the masks depend on.
+
+    Raises:
+        DataError, ConfigError: data and options do not go together.
+    """
+    metadata = data.metadata
+    if options.compute.pseudo_likelihood:
+        return {"pseudo_likelihood": True}
+    if metadata.stage == "masking":
+        if options.masking is not None:
+            raise ConfigError(
+                f"{data.location}: is masked already; leave --mask-on-the-fly away, or give the packed data set"
+            )
+        return {"mask_function": metadata.mask_function, "seed": metadata.seed, **metadata.config}
+    if options.masking is None:
+        raise DataError(
+            f"{data.location}: holds unmasked rows, on which a masked-token loss has no meaning; mask them (clozeline mask), "
+            "or give --mask-on-the-fly"
+        )
+    return {**options.masking.identity(), "epochs": options.epochs}
+
+
+def _one(
+    data: Data,
+    model: str | os.PathLike[str] | nn.Module,
+    options: AssessOptions,
+    suffix: str,
+    on_progress: Callable[[EvaluateProgress, int], None] | None,
+    on_warning: Callable[[str], None] | None,
+) -> tuple[EvaluateResult, str]:
+    device = find_device(options.device, int(os.environ.get("LOCAL_RANK", "0")))
+    loaded: Any = model
+    source = model if isinstance(model, (str, os.PathLike)) else None
+    if source is not None:
+        loaded = load_model(
+            source,
+            device,
+            attention=options.attention,
+            trust_remote_code=options.trust_remote_code,
+            allow_pickle=options.allow_pickle,
+        )
+    check_fit(loaded, source, data.metadata, data.tokenizer_path)
+    sha256 = model_digest(loaded)
+    batches = Batches(data, options, options.batch_rows or first_batch_rows(device, data.metadata.row_length or 1))
+    checkpoint = None
+    if options.checkpoint is not None:
+        identity = {
+            "data": data.manifest.sha256,
+            "model": sha256,
+            "masks": _masks(data, options),
+            "dtype": options.compute.dtype,
+            "limit_rows": options.limit_rows,
+            "batch_rows": batches.batch_rows,
+        }
+        checkpoint = Checkpoint(
+            f"{os.fspath(options.checkpoint)}{suffix}",
+            identity,
+            resume=options.resume,
+            rank=process_rank(),
+            processes=process_count(),
+        )
+        batches.skip = checkpoint.batches
+    result = evaluate(
+        loaded,
+        batches,
+        options.compute,
+        tokenizer=data.metadata.tokenizer,
+        expected_rows=batches.rows,
+        checkpoint=checkpoint,
+        on_progress=None if on_progress is None else lambda p: on_progress(p, batches.rows // process_count()),
+        on_warning=on_warning,
+    )
+    if checkpoint is not None:
+        checkpoint.remove()
+    return result, sha256
+
+
+class Batches:
+    """This process's batches of all maskings, one after another.
+
+    Attributes:
+        batch_rows: B.
+        rows: of all maskings and processes together.
+        skip: batches to leave out at the start, done before.
+    """
+
+    def __init__(self, data: Data, options: AssessOptions, batch_rows: int) -> None:
+        self._data, self._options, self.batch_rows, self.skip = data, options, batch_rows, 0
+        copies = len({entry.copy for entry in data.manifest.shards})
+        in_one = data.manifest.rows // max(1, copies)
+        self._limit = min(in_one, options.limit_rows or in_one)
+        self._maskings = 1 if options.compute.pseudo_likelihood else max(copies, options.epochs)
+        self.rows = self._limit * self._maskings
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        together = self.batch_rows * process_count()
+        per_masking = -(-self._limit // together)
+        for masking in range(self.skip // max(1, per_masking), self._maskings):
+            stream = self._stream(masking)
+            done = max(0, self.skip - masking * per_masking)
+            if done:
+                stream.load_state_dict({**stream.state_dict(), "rows": done * together})
+            for number, batch in zip(range(done, per_masking), stream, strict=False):
+                first = number * together + process_rank() * self.batch_rows
+                yield self._named(batch, masking, self._limit - first)
+
+    def _stream(self, masking: int) -> TokenStream:
+        masks = self._options.masking
+        return TokenStream(
+            self._data.location.path,
+            batch_size=self.batch_rows,
+            transform=None if masks is None else _InEpoch(masks, masking),
+            shuffle=None if self._options.limit_rows is None else "global",
+            tail="pad",
+            epoch=0,
+            rank=process_rank(),
+            world_size=process_count(),
+            copy=masking if self._data.metadata.stage == "masking" else 0,
+            options=StreamOptions(identity=True),
+        )
+
+    def _named(self, batch: dict[str, Any], masking: int, left: int) -> dict[str, Any]:
+        """With the masking in it, and without padding rows and those beyond the limit."""
+        keep = (batch["row"] >= 0).numpy() & (np.arange(len(batch["row"])) < left)
+        kept = {name: values[keep] for name, values in batch.items()} if not keep.all() else dict(batch)
+        return {**kept, "masking": np.full(int(keep.sum()), masking)}
+
+
+@dataclass(frozen=True, slots=True)
+class _InEpoch:
+    """Masks of one epoch, whatever epoch the rows are read in."""
+
+    masking: Masking
+    epoch: int
+
+    def __call__(self, batch: dict[str, Any], **where: Any) -> dict[str, Any]:
+        return self.masking(batch, **{**where, "epoch": self.epoch})
+
+    def identity(self) -> dict[str, Any]:
+        return {**self.masking.identity(), "epoch": self.epoch}

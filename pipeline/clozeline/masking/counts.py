@@ -1,0 +1,56 @@
+"""How often each id stands in a packed data set: what replacements by frequency are drawn by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from clozeline.run.stage import RunOptions
+from clozeline.store.dataset import Data
+from clozeline.store.masks import TokenCounts
+from clozeline.store.shards import TokenShard
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from clozeline.store.location import Location
+    from clozeline.store.manifest import ShardEntry
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CountJob:
+    """Counts the ids of one packed shard."""
+
+    location: Location
+    entry: ShardEntry
+    vocabulary_size: int
+
+    def __call__(self) -> NDArray[np.int64]:
+        total = np.zeros(self.vocabulary_size, np.int64)
+        for columns in TokenShard(self.location, self.entry).batches("input_ids"):
+            total += np.bincount(columns["input_ids"].reshape(-1), minlength=self.vocabulary_size)
+        return total
+
+
+def token_counts(packed: str | os.PathLike[str], run: RunOptions | None = None) -> TokenCounts:
+    """Counts every id of a packed data set, special ids and padding included.
+
+    Raises:
+        DataError: `packed` is no finished packed data set, or damaged.
+    """
+    data, run = Data(packed, "packing"), run or RunOptions()
+    facts = data.metadata.tokenizer
+    assert facts is not None
+    jobs = [
+        CountJob(location=data.location, entry=entry, vocabulary_size=facts.vocabulary_size)
+        for entry in data.manifest.shards
+    ]
+    total = np.zeros(facts.vocabulary_size, np.int64)
+    with run.open_executor() as executor:
+        for counts in executor.map(CountJob.__call__, jobs):
+            total += counts
+    return TokenCounts(total)

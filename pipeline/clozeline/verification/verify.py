@@ -1,0 +1,326 @@
+"""`verify`: a data set against its own account, against the data set it was made of, and its masks against chance."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clozeline.errors import DataError
+from clozeline.run.stage import Progress, RunOptions
+from clozeline.seeds import SPANS, row_words
+from clozeline.store.dataset import Data
+from clozeline.store.masks import TokenCounts, mask_rule, mask_vocabulary, stored_counts
+from clozeline.store.shards import TokenShard
+from clozeline.verification.files import check_digest, check_ledger, check_metadata, check_rows, check_text
+from clozeline.verification.findings import Check, Findings, VerifyResult
+from clozeline.verification.replay import check_counts, check_labels, check_replay, unmask
+from clozeline.verification.sketch import WINDOW, Sketch
+from clozeline.verification.statistics import judge, needed_bits
+from clozeline.verification.tally import Marks, Tally
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from clozeline.store.location import Location
+    from clozeline.store.manifest import Manifest, Metadata, ShardEntry
+
+    Columns = dict[str, NDArray[Any]]
+
+COLUMNS = ("input_ids", "attention_mask", "num_tokens")
+_BLOCK = 256  # rows looked at together: what is worked on stays in the cache
+_SHARD_PAIR_BLOCKS = 16  # of two shards that are compared with each other; a repeated stream shows in the first
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerifyJob:
+    """Reads one packed shard, or all maskings of one, and checks everything that can be known from it.
+
+    Attributes:
+        entries: the shard, or its masked copies in order.
+        against: the packed shard that they were masked from, where that is at hand.
+        fellow: another shard of the same copy as the first, whose masks must be independent of these.
+        digests: recompute sha256.
+        counts: of tokens, where replacements were drawn by them.
+        needed: bits that a mask pattern must say to be kept; see `Sketch`.
+    """
+
+    location: Location
+    entries: tuple[ShardEntry, ...]
+    metadata: Metadata
+    against: tuple[Location, ShardEntry] | None = None
+    fellow: ShardEntry | None = None
+    digests: bool = True
+    counts: TokenCounts | None = None
+    needed: float = 0.0
+
+    def __call__(self) -> tuple[Findings, Tally | None]:
+        findings = Findings()
+        for entry in self.entries:
+            if self.digests:
+                check_digest(self.location, entry.file, entry.sha256, findings)
+            if self.metadata.stage == "sharding":
+                check_text(self.location, entry, findings)
+        if self.metadata.stage == "sharding":
+            return findings, None
+        opened = [self._open(self.location, entry, findings) for entry in self.entries]
+        shards = [shard for shard in opened if shard is not None]
+        for shard in shards:
+            check_metadata(shard, self.metadata, findings)
+            self._check_rows(shard, findings)
+        if self.metadata.stage != "masking" or not shards:
+            return findings, None
+        return findings, self._check_masks(shards, findings)
+
+    def _open(self, location: Location, entry: ShardEntry, findings: Findings) -> TokenShard | None:
+        try:
+            shard = TokenShard(location, entry)
+        except DataError as error:
+            findings.add("layout", str(error))
+            return None
+        wanted = {*COLUMNS, *(("labels",) if self.metadata.stage == "masking" else ())}
+        missing = sorted(wanted - set(shard.columns()))
+        if missing and entry.rows:
+            findings.add("layout", f"{shard.path}: has no column {', '.join(missing)}")
+        return None if missing else shard
+
+    def _check_rows(self, shard: TokenShard, findings: Findings) -> None:
+        row = tokens = 0
+        for columns in shard.batches(*COLUMNS):
+            check_rows(shard.path, columns, row, self.metadata, findings)
+            row += len(columns["input_ids"])
+            tokens += int(columns["num_tokens"].sum(dtype=np.int64))
+        if tokens != shard.entry.tokens:
+            findings.add("layout", f"{shard.path}: {tokens:,} tokens, the manifest says {shard.entry.tokens:,}")
+
+    def _check_masks(self, shards: list[TokenShard], findings: Findings) -> Tally:
+        assert self.metadata.row_length is not None
+        vocabulary = self._vocabulary
+        tally = Tally(Sketch(self.needed), self.metadata.row_length, len(vocabulary.maskable))
+        packed = TokenShard(*self.against) if self.against else None
+        fellow = TokenShard(self.location, self.fellow) if self.fellow else None
+        streams = [_blocks(shard) for shard in shards]
+        others = _blocks(fellow) if fellow else iter(())
+        row = 0
+        for number, blocks in enumerate(zip(*streams, strict=False)):
+            marks = [
+                self._check_block(shard, columns, row, packed, findings, tally)
+                for shard, columns in zip(shards, blocks, strict=True)
+            ]
+            for one, next_one in itertools.pairwise(marks):
+                tally.copies.see(one.at[one.at < next_one.units.size], next_one)
+            other = next(others, None) if number < _SHARD_PAIR_BLOCKS else None
+            if other is not None and fellow is not None:
+                theirs = self._marks(fellow, other, row, unmask(other["input_ids"], other["labels"]))
+                tally.shards.see(theirs.at[theirs.at < marks[0].units.size], marks[0])
+            row += len(blocks[0]["input_ids"])
+        return tally
+
+    @property
+    def _vocabulary(self) -> Any:
+        assert self.metadata.tokenizer is not None
+        return mask_vocabulary(self.metadata.tokenizer, mask_rule(self.metadata), self.counts)
+
+    def _marks(self, shard: TokenShard, columns: Columns, row: int, original: NDArray[Any]) -> Marks:
+        rule, seed, copy = mask_rule(self.metadata), self.metadata.seed, shard.entry.copy
+        assert seed is not None
+        spans = None
+        if rule.unit == "span":
+            count, length = original.shape
+            places = np.full(count, shard.entry.shard), np.arange(row, row + count)
+            spans = row_words(seed, copy, *places, length, domain=SPANS)
+        return Marks(
+            original,
+            columns["labels"],
+            rule.for_copy(copy),
+            self._vocabulary,
+            columns.get("word_starts"),
+            spans,
+            own_share=False,
+        )
+
+    def _check_block(
+        self,
+        shard: TokenShard,
+        columns: Columns,
+        row: int,
+        packed: TokenShard | None,
+        findings: Findings,
+        tally: Tally,
+    ) -> Marks:
+        rule, vocabulary, seed = mask_rule(self.metadata), self._vocabulary, self.metadata.seed
+        assert seed is not None
+        entry, where = shard.entry, shard.path
+        ids, labels = columns["input_ids"], columns["labels"]
+        check_labels(where, row, columns, vocabulary, findings)
+        original = unmask(ids, labels)
+        if int(original.max(initial=0)) >= len(vocabulary.maskable):
+            original = np.minimum(original, len(vocabulary.maskable) - 1)  # reported already
+        check_replay(
+            where,
+            columns,
+            original,
+            rule,
+            vocabulary,
+            seed=seed,
+            copy=entry.copy,
+            shard=entry.shard,
+            first_row=row,
+            findings=findings,
+        )
+        if packed is not None:
+            _compare(where, row, original, packed, findings)
+        marks = self._marks(shard, columns, row, original)
+        one = rule.for_copy(entry.copy)
+        check_counts(where, row, labels, marks, one, 0, findings)
+        tally.see(ids, labels, original, marks, one, vocabulary)
+        tally.sketch.see(marks.selected, marks.units, entry.copy, entry.shard, row)
+        return marks
+
+
+def _blocks(shard: TokenShard) -> Iterator[Columns]:
+    for columns in shard.batches():
+        for first in range(0, len(columns["input_ids"]), _BLOCK):
+            yield {name: values[first : first + _BLOCK] for name, values in columns.items()}
+
+
+def _compare(where: str, row: int, original: NDArray[Any], packed: TokenShard, findings: Findings) -> None:
+    rows = np.arange(row, row + len(original))
+    if rows[-1] >= packed.entry.rows:
+        findings.add("unmasking", f"{where}: has more rows than the {packed.entry.rows:,} of {packed.path}")
+        return
+    differs = original != packed.take("input_ids", rows)
+    if differs.any():
+        bad, position = np.argwhere(differs)[0].tolist()
+        findings.add(
+            "unmasking",
+            f"{where}, row {row + bad}, position {position}: unmasked it is not what stands in {packed.path}",
+            int(differs.any(axis=1).sum()),
+        )
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    against: str | os.PathLike[str] | None = None,
+    digests: bool = True,
+    run: RunOptions | None = None,
+) -> VerifyResult:
+    """Checks a data set: its files, its ledger, and, where it is masked, every mask.
+
+    Args:
+        path: what `shard`, `pack` or `mask` wrote.
+        against: the packed data set that it was masked from; unmasked rows are compared with it.
+        digests: recompute the sha256 of every file.
+
+    Returns:
+        The verdict; a data set that is wrong is no error. Of right data sets the statistics reject one in 10,000 at most.
+
+    Raises:
+        DataError: `path` or `against` is no finished data set, `against` is not where `path` comes from, or the masks are of
+            a version that is not known here.
+    """
+    run = run or RunOptions()
+    data = Data(path)
+    manifest, metadata = data.manifest, data.metadata
+    findings = Findings()
+    packed = None
+    if against is not None:
+        packed = Data(against, "packing")
+        if metadata.stage != "masking" or packed.metadata.fingerprint != metadata.upstream:
+            raise DataError(f"{path}: was not made from {against}; give the packed data set that it was masked from")
+    jobs = _jobs(data, packed, digests=digests)
+    for name, sha256 in manifest.files.items():
+        if digests:
+            check_digest(data.location, name, sha256, findings)
+    check_ledger(str(path), manifest, findings)
+    total: Tally | None = None
+    size = 0
+    with run.open_executor() as executor:
+        results = executor.map(VerifyJob.__call__, jobs)
+        for done, (job, (found, tally)) in enumerate(zip(jobs, results, strict=True), 1):
+            findings.update(found)
+            if total is None:
+                total = tally
+            elif tally is not None:
+                total.update(tally)
+            size += sum(entry.bytes for entry in job.entries)
+            if run.on_progress is not None:
+                run.on_progress(Progress(stage="verify", done=done, total=len(jobs), shards=done, bytes=size))
+    checks = _checks(manifest, findings, digests=digests, against=against)
+    if total is not None:
+        checks += judge(total, mask_rule(metadata), jobs[0]._vocabulary)
+    return VerifyResult(
+        path=str(path),
+        stage=metadata.stage,
+        ok=all(check.ok for check in checks),
+        rows=manifest.rows,
+        tokens=manifest.tokens,
+        bytes=manifest.bytes,
+        seed=metadata.seed,
+        checks=tuple(checks),
+    )
+
+
+def _jobs(data: Data, packed: Data | None, *, digests: bool) -> list[VerifyJob]:
+    metadata = data.metadata
+    counts = None
+    if metadata.stage == "masking" and mask_rule(metadata).replacement == "frequency":
+        counts = stored_counts(data)
+    by_shard: dict[int, list[ShardEntry]] = {}
+    for entry in data.manifest.shards:
+        by_shard.setdefault(entry.shard, []).append(entry)
+    patterns = data.manifest.rows * (-(-(metadata.row_length or 1) // WINDOW))
+    indices = sorted(by_shard)
+    fellows = {a: by_shard[b][0] for a, b in zip(indices[::2], indices[1::2], strict=False)}
+    return [
+        VerifyJob(
+            location=data.location,
+            entries=tuple(by_shard[shard]),
+            metadata=metadata,
+            against=(packed.location, packed.manifest.shards[shard]) if packed else None,
+            fellow=fellows.get(shard) if metadata.stage == "masking" else None,
+            digests=digests,
+            counts=counts,
+            needed=needed_bits(patterns),
+        )
+        for shard in indices
+    ]
+
+
+def _checks(manifest: Manifest, findings: Findings, *, digests: bool, against: object) -> list[Check]:
+    metadata, shards = manifest.metadata, len(manifest.shards)
+    checks = []
+    if digests:
+        checks.append(findings.check("digests", f"sha256 of {shards + len(manifest.files)} files"))
+    checks.append(findings.check("layout", f"{shards} shards with {manifest.rows:,} rows"))
+    checks.append(findings.check("ledger", f"{1 + len(manifest.history)} stages close and follow each other"))
+    if metadata.stage != "sharding":
+        checks.append(findings.check("metadata", "equal in all shards"))
+        checks.append(findings.check("rows", "ids exist, attention and padding agree"))
+    if metadata.stage == "masking":
+        checks.append(findings.check("replay", f"every mask derived again from seed {metadata.seed}"))
+        if against is not None:
+            checks.append(findings.check("unmasking", f"gives back the rows of {against}"))
+        checks += label_checks(findings, mask_rule(metadata))
+    return checks
+
+
+def label_checks(findings: Findings, rule: Any) -> list[Check]:
+    """The checks of labels and counts that hold with certainty."""
+    checks = [
+        findings.check("labels", "-100 or an id"),
+        findings.check("specials", "neither special ids nor padding are selected"),
+        findings.check("replacements", "the mask token, the token itself, or an id that may be drawn"),
+        findings.check("stray_masks", "no mask token where nothing is selected"),
+    ]
+    if rule.selection == "exact" or rule.max_predictions is not None:
+        checks.append(findings.check("row_counts", "every row has the number of selected tokens that it must"))
+    if rule.unit != "token":
+        checks.append(findings.check("whole_units", f"every {rule.unit} is selected whole or not at all"))
+    return checks

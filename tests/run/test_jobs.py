@@ -1,0 +1,178 @@
+"""The run loop: every job once, whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from run_jobs_by_hand import Misbehaving
+
+from clozeline.errors import Interrupted, JobError
+from clozeline.run.jobs import run_jobs
+from clozeline.run.stage import RunOptions
+
+HERE = str(Path(__file__).parent)
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{os.environ['PYTHONPATH']}:{HERE}")
+
+
+def run(jobs: list[Misbehaving], timeout: float | None = None, **options: object) -> list[str]:
+    done: list[str] = []
+    opened = RunOptions(**{"workers": 2, **options})  # type: ignore[arg-type]
+    run_jobs(jobs, opened.open_executor, opened.worker_count, lambda job, *_: done.append(job.name), timeout)
+    return done
+
+
+@pytest.mark.parametrize("executor", ["serial", "processes", "threads"])
+def test_every_job_runs_once(tmp_path: Path, executor: str) -> None:
+    jobs = [Misbehaving(tmp_path, i) for i in range(9)]
+    with ThreadPoolExecutor(2) as threads:
+        done = run(jobs, executor=threads if executor == "threads" else executor)
+    assert sorted(done) == sorted(job.name for job in jobs)
+    assert [job.tries() for job in jobs] == [1] * 9
+
+
+def test_a_worker_that_dies_once_costs_nothing(tmp_path: Path) -> None:
+    jobs = [Misbehaving(tmp_path, i, "die", int(i == 3)) for i in range(6)]
+    assert sorted(run(jobs)) == [f"job-{i}" for i in range(6)]
+
+
+def test_a_worker_that_dies_twice_is_named(tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"job-1: its worker died twice .* --resume"):
+        run([Misbehaving(tmp_path, i, "die", 9 * (i == 1)) for i in range(3)])
+
+
+def test_a_worker_that_hangs_once_is_ended_and_tried_again(tmp_path: Path) -> None:
+    jobs = [Misbehaving(tmp_path, i, "hang", int(i == 0)) for i in range(4)]
+    assert sorted(run(jobs, timeout=2.0)) == [f"job-{i}" for i in range(4)]
+
+
+def test_a_worker_that_hangs_twice_is_named(tmp_path: Path) -> None:
+    began = time.monotonic()
+    with pytest.raises(JobError, match=r"job-0: not done after 1\.5 seconds, twice.*--task-timeout"):
+        run([Misbehaving(tmp_path, 0, "hang", 9)], timeout=1.5)
+    assert time.monotonic() - began < 60
+
+
+def test_jobs_waiting_in_line_are_not_overdue(tmp_path: Path) -> None:
+    """Six jobs of a second each on two workers take three seconds, none of them more than its two."""
+    jobs = [Misbehaving(tmp_path, i, "sleep", 1) for i in range(6)]
+    assert len(run(jobs, timeout=2.8)) == 6
+    assert [job.tries() for job in jobs] == [1] * 6
+
+
+@pytest.mark.parametrize(
+    ("what", "message"), [("memory", "job-1: out of memory"), ("disk", r"job-1: No space left on device \(/some")]
+)
+def test_faults_of_the_machine_name_the_job(tmp_path: Path, what: str, message: str) -> None:
+    with pytest.raises(JobError, match=message):
+        run([Misbehaving(tmp_path, i, what, int(i == 1)) for i in range(3)])
+
+
+def test_the_first_signal_finishes_what_runs(tmp_path: Path) -> None:
+    jobs = [Misbehaving(tmp_path, i, "sleep", 1) for i in range(40)]
+    threading.Timer(2.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(Interrupted, match="--resume"):
+        run(jobs)
+    begun = sum(job.tries() for job in jobs)
+    assert 0 < len(list(tmp_path.glob("done-*"))) == begun < 40
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from run_jobs_by_hand import Misbehaving
+from clozeline.run.jobs import run_jobs
+from clozeline.run.stage import RunOptions
+if __name__ == "__main__":
+    options = RunOptions(workers=2, executor=sys.argv[2])
+    jobs = [Misbehaving(Path(sys.argv[1]), i, sys.argv[3], 1) for i in range(8)]
+    run_jobs(jobs, options.open_executor, 2, lambda job, *_: None)
+"""
+
+
+def start(folder: Path, executor: str, what: str) -> subprocess.Popen[bytes]:
+    program = folder.parent / "program.py"
+    program.write_text(PROGRAM)
+    process = subprocess.Popen(
+        [sys.executable, str(program), str(folder), executor, what], stderr=subprocess.PIPE, start_new_session=True
+    )
+    until = time.monotonic() + 30
+    while not list(folder.glob("*-0")) and time.monotonic() < until:
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize("executor", ["processes", "serial"])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_stops_at_once_and_leaves_no_process(
+    tmp_path: Path, executor: str, second: signal.Signals
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    process = start(folder, executor, "hang")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(second)
+    process.wait(15)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("worker processes are left")
+    assert process.stderr is not None
+    process.stderr.close()
+
+
+def test_ctrl_c_in_a_terminal_reaches_no_worker(tmp_path: Path) -> None:
+    """A terminal sends SIGINT to the whole process group, also to workers that are starting: none may print or die."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    for delay in (0.4, 0.8, 1.2):
+        process = subprocess.Popen(
+            [sys.executable, str(program), str(folder), "processes", "sleep"],
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert errors.count(b"Traceback") <= 1, errors.decode()  # the program itself prints its own
+        assert b"Process Spawn" not in errors
+        assert b"spawn_main" not in errors
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    process = start(folder, "processes", "hang")
+    process.kill()
+    process.wait(15)
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("worker processes are left")
+    assert process.stderr is not None
+    process.stderr.close()
