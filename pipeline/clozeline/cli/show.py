@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,12 @@ _STYLES: dict[str, dict[str, Any]] = {
     "random": {"fg": "magenta", "bold": True},
     "keep": {"fg": "yellow", "underline": True},
 }
+_BY_REASON = ("added", "dropped")
 LEGEND = "[MASK=word] replaced by the mask token, drawn[RANDOM=word] by a random one, word[KEEP] selected and kept"
 
 
 @click.command("show", epilog="Example: clozeline show work/masked --rows 2")
-@click.argument("data", metavar="DIR")
+@click.argument("data", nargs=-1, required=True, metavar="DIR...")
 @click.option("--rows", type=click.IntRange(min=0), help="How many rows to print.  [default: 1 with --row, else none]")
 @click.option("--row", type=click.IntRange(min=0), help="The first row to print.  [default: 0]")
 @click.option(
@@ -34,47 +36,121 @@ LEGEND = "[MASK=word] replaced by the mask token, drawn[RANDOM=word] by a random
 )
 @click.option("--diff", is_flag=True, help="Two copies of each row one under the other.  [default: copies 0 and 1]")
 @click.option("--html", metavar="FILE", help="Write the rows as a page that stands on its own.")
+@click.option("--where", metavar="DOC_ID", help="Which rows hold a document, for data packed with --provenance.")
+@click.option("--packing", is_flag=True, help="How documents lie in rows; several DIRs side by side.")
 @output_options
 def command(
-    data: str,
+    data: tuple[str, ...],
     rows: int | None,
     row: int | None,
     copies: tuple[int, ...],
     diff: bool,
     html: str | None,
+    where: str | None,
+    packing: bool,
     as_json: bool,
     quiet: bool,
     verbose: bool,
 ) -> None:
     """Describe a data set and print some of its rows.
 
-    DIR is what shard, pack or mask wrote. Selected tokens are marked and, on a terminal, coloured.
+    DIR is what shard, pack or mask wrote. Selected tokens are marked and, on a terminal, coloured. Rows of data packed with
+    --provenance are followed by the documents they hold.
     """
     from clozeline.store.dataset import Data
 
-    opened = Data(data)
-    asked = row is not None or diff or html is not None
-    count = rows if rows is not None else int(asked)
-    shown = _copies(opened, copies, diff=diff)
-    if opened.metadata.stage == "sharding":
+    if len(data) > 1 and not packing:
+        raise ConfigError("several data sets can only be compared: give --packing, or one DIR")
+    opened = [Data(path) for path in data]
+    if packing:
+        _show_packing(opened, as_json=as_json)
+    elif where is not None:
+        _show_document(opened[0], where, as_json=as_json)
+    else:
+        shown = _copies(opened[0], copies, diff=diff)
+        asked = row is not None or diff or html is not None
+        count = rows if rows is not None else int(asked)
+        _show(opened[0], row or 0, count, shown, html, as_json=as_json, quiet=quiet)
+
+
+def _show_packing(opened: list[Data], *, as_json: bool) -> None:
+    from clozeline.packing.report import packing_report
+
+    reports = [packing_report(data) for data in opened]
+    if as_json:
+        print_json([report.to_json() for report in reports])
+    else:
+        click.echo(compare_packing([report.to_json() for report in reports]))
+
+
+def compare_packing(reports: list[dict[str, Any]]) -> str:
+    """Packing reports as a table, a column for each."""
+    lines = {name: [_figure(name, report[name]) for report in reports] for name in reports[0] if name not in _BY_REASON}
+    for kind in _BY_REASON:
+        for reason in sorted({reason for report in reports for reason in report[kind]}):
+            lines[f"{kind}: {reason}"] = [f"{report[kind].get(reason, 0):,}" for report in reports]
+    names = [name.replace("_", " ") for name in lines]
+    first = max(map(len, names))
+    widths = [max(len(line[i]) for line in lines.values()) for i in range(len(reports))]
+    return "\n".join(
+        f"{name:<{first}}  " + "  ".join(f"{text:>{width}}" for text, width in zip(line, widths, strict=True))
+        for name, line in zip(names, lines.values(), strict=True)
+    )
+
+
+def _figure(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}" if name == "documents_per_row" else f"{value:.2%}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show_document(data: Data, doc_id: str, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from clozeline.packing.provenance import find_document
+
+    found = find_document(data, doc_id)
+    if as_json:
+        print_json({"doc_id": doc_id, "found": [asdict(stretch) for stretch in found]})
+        return
+    if not found:
+        click.echo(f"{data.location}: no row holds {doc_id}")
+        return
+    click.echo(f"{data.location}: {doc_id} stands in {len({s.row for s in found})} rows")
+    for s in found:
+        click.echo(
+            f"  row {s.row} (shard {s.shard}, row {s.shard_row}), positions {s.start} to {s.start + s.tokens - 1}: its tokens "
+            f"{s.first_token} to {s.first_token + s.tokens - 1} of {s.document_tokens}"
+        )
+
+
+def _show(
+    data: Data, row: int, rows: int, copies: tuple[int, ...], html: str | None, *, as_json: bool, quiet: bool
+) -> None:
+    if data.metadata.stage == "sharding":
         if html:
             raise ConfigError("--html shows token rows; this data set holds text")
-        printed = _text_rows(opened, row or 0, count)
+        printed = _text_rows(data, row, rows)
     else:
-        printed = _token_rows(opened, row or 0, count, shown)
+        printed = _token_rows(data, row, rows, copies)
     if html:
-        _write_page(Path(html), opened, printed)
+        _write_page(Path(html), data, printed)
     if as_json:
-        print_json({**describe_data(opened)[1], "shown": printed})
+        print_json({**describe_data(data)[1], "shown": printed})
         return
-    click.echo(describe_data(opened)[0])
+    click.echo(describe_data(data)[0])
     if html:
         return
-    if opened.metadata.stage == "masking" and printed and not quiet:
+    if data.metadata.stage == "masking" and printed and not quiet:
         click.echo(f"  {LEGEND}")
-    for one in printed:
-        click.echo(f"\n{_title(one)}")
-        click.echo(one["text"] if "text" in one else _coloured(one["pieces"]))
+    for shown in printed:
+        click.echo(f"\n{_title(shown)}")
+        click.echo(shown["text"] if "text" in shown else _coloured(shown["pieces"]))
+        for s in shown.get("sources", ()):
+            click.echo(
+                f"  positions {s['start']} to {s['start'] + s['tokens'] - 1}: {s['doc_id']}, its tokens {s['first_token']} to "
+                f"{s['first_token'] + s['tokens'] - 1} of {s['document_tokens']}"
+            )
 
 
 def _copies(data: Data, copies: tuple[int, ...], *, diff: bool) -> tuple[int, ...]:
@@ -108,6 +184,7 @@ def _write_page(path: Path, data: Data, printed: list[dict[str, Any]]) -> None:
 def _token_rows(data: Data, first: int, count: int, copies: tuple[int, ...]) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
+    from clozeline.packing.provenance import find_sources
     from clozeline.verification.rows import RowDecoder, decode_row
 
     if not count:
@@ -116,15 +193,13 @@ def _token_rows(data: Data, first: int, count: int, copies: tuple[int, ...]) -> 
     total = sum(entry.rows for entry in data.manifest.shards if entry.copy == copies[0])
     last = max(min(first + count, total), first + 1)
     masked = data.metadata.stage == "masking"
-    return [
-        {
-            "row": row,
-            **({"copy": copy} if masked else {}),
-            "pieces": [asdict(p) for p in decode_row(data, decoder, row, copy)],
-        }
-        for row in range(first, last)
-        for copy in copies
-    ]
+    shown: list[dict[str, Any]] = []
+    for row, copy in itertools.product(range(first, last), copies):
+        pieces = [asdict(p) for p in decode_row(data, decoder, row, copy)]
+        shown.append({"row": row, **({"copy": copy} if masked else {}), "pieces": pieces})
+        if data.metadata.config.get("provenance"):
+            shown[-1]["sources"] = [asdict(s) for s in find_sources(data, row)]
+    return shown
 
 
 def _text_rows(data: Data, first: int, count: int) -> list[dict[str, Any]]:
