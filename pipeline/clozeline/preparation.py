@@ -19,6 +19,7 @@ from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.sharding.files import refuse_changed
 from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
+from clozeline.sharding.stdin import spooled
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.location import WORK, Location
@@ -66,10 +67,35 @@ def prepare(
     mask_options, run = mask_options or MaskOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
-    tokenizer = run.place_of_tokenizer(tokenizer)
+    with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as paths:
+        return _prepare(
+            [run.place(path) for path in paths],
+            run.place(dest),
+            run.place_of_tokenizer(tokenizer),
+            shard_options,
+            pack_options,
+            mask_options,
+            run,
+            static=static,
+            keep_text=keep_text,
+            engine=engine,
+        )
+
+
+def _prepare(
+    paths: list[str],
+    dest: str,
+    tokenizer: str,
+    shard_options: ShardOptions,
+    pack_options: PackOptions,
+    mask_options: MaskOptions,
+    run: RunOptions,
+    *,
+    static: bool,
+    keep_text: bool,
+    engine: str,
+) -> PrepareResult:
     loaded = load_tokenizer(tokenizer)
-    paths = [run.place(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
-    dest = run.place(dest)
     refuse_nested(paths, dest)
     place = Location(dest)
     packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"

@@ -172,9 +172,17 @@ shard_options = _all_of(
         multiple=True,
         default=("lines",),
         show_default=True,
-        metavar="lines|blank-lines|files[:GLOB]",
-        help="How .txt files hold documents: one a line, separated by blank lines, or one a file. With :GLOB for the files whose "
-        "name matches; may be given several times, the last that fits decides.",
+        metavar="lines|blank-lines|files|wiki[:GLOB]",
+        help="How .txt files hold documents: one a line, separated by blank lines, one a file, or as WikiExtractor's <doc> "
+        "elements (files called wiki_NN always do). With :GLOB for the files whose name matches; may be given several times, the "
+        "last that fits decides.",
+    ),
+    click.option(
+        "--encoding",
+        default="utf-8",
+        show_default=True,
+        metavar="NAME|auto",
+        help="Of text, JSONL and CSV files: a name that Python knows, or auto to find it out for each file (and count them).",
     ),
     click.option("--text-field", default="text", show_default=True, help="Key or column of the text in other formats."),
     click.option(
@@ -234,6 +242,7 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
         shard_bytes=values["shard_bytes"],
         read=ReadOptions(
             documents=tuple(values["documents"]),
+            encoding=values["encoding"],
             text_field=values["text_field"],
             errors=values["errors"],
             max_document_bytes=values["max_document_bytes"],

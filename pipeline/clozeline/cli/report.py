@@ -123,10 +123,11 @@ def describe_data(data: Data) -> tuple[str, dict[str, Any]]:
         f"{data.location}: {kind}, {len(manifest.shards)} shards, {manifest.rows:,} {unit}, {manifest.bytes:,} bytes"
     ]
     if metadata.row_length and metadata.tokenizer:
-        fill = manifest.tokens / max(1, manifest.rows * metadata.row_length)
-        lines.append(
-            f"  rows of {metadata.row_length} tokens, {fill:.2%} full; vocabulary of {metadata.tokenizer.vocabulary_size:,}"
-        )
+        lengths = sorted({entry.row_length or metadata.row_length for entry in manifest.shards})
+        positions = sum(entry.rows * (entry.row_length or metadata.row_length) for entry in manifest.shards)
+        fill = manifest.tokens / max(1, positions)
+        of = ", ".join(map(str, lengths))
+        lines.append(f"  rows of {of} tokens, {fill:.2%} full; vocabulary of {metadata.tokenizer.vocabulary_size:,}")
     if metadata.stage == "masking":
         lines.append(f"  {copies} copies under seed {metadata.seed}, mask function version {metadata.mask_function}")
     for stage, config in [*((s["stage"], s["config"]) for s in metadata.lineage), (metadata.stage, metadata.config)]:

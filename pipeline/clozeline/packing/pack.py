@@ -85,6 +85,9 @@ class RecentDocuments:
     def add(self, documents: Documents) -> None:
         self._known.extend(zip(documents.ids, map(len, documents.texts), strict=True))
 
+    def __len__(self) -> int:
+        return len(self._known)
+
     def __call__(self, numbers: Integers, done: int) -> tuple[list[str], list[int]]:
         found = [self._known[n - self._first] for n in numbers.tolist()]
         while self._first < done:

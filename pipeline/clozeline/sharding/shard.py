@@ -14,6 +14,7 @@ from clozeline.sharding.options import ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
 from clozeline.sharding.select import DigestJob, Selected, find_duplicates
 from clozeline.sharding.shuffle import Shuffled, SpillJob, bucket_count
+from clozeline.sharding.stdin import spooled
 from clozeline.store.documents import Documents
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Metadata, digest
@@ -130,7 +131,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     names = [str(s) for s in sources]
     if not names:
         raise InputError("no SOURCE given: name at least one file, folder, glob or hf:NAME")
-    files = measure(find_files(names, run.warn), run.worker_count, options.read.max_compression_ratio)
+    files = measure(find_files(names, run.warn), run.worker_count, options.read)
     total = sum(f.bytes for f in files)
     if not total:
         raise InputError(f"{', '.join(names)}: nothing but empty files, no documents")
@@ -143,7 +144,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     del config["read"]["max_compression_ratio"]  # it only refuses
     if not options.select.shuffle and not options.select.held_out:
         del config["select"]["seed"]  # nothing is drawn
-    listing = [[f.name, f.format, f.compression, f.bytes, f.rows] for f in files]
+    listing = [[f.name, f.format, f.compression, f.encoding, f.bytes, f.rows] for f in files]
     metadata = Metadata(stage=STAGE, config=config, upstream=digest(listing))
     ranges = tuple(plan_ranges(files, count, options.read))
     return Corpus(metadata=metadata, files=tuple(files), ranges=ranges, count=count, select=options.select)
@@ -242,7 +243,7 @@ def shard(
     """Raw text to text shards.
 
     Args:
-        sources: files, folders, globs or `hf:NAME[@SPLIT]`.
+        sources: files, folders, globs, `hf:NAME[@SPLIT]`, `-` or `stdin:ENDING`.
         dest: a folder to create.
 
     Raises:
@@ -252,8 +253,11 @@ def shard(
     Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
-    paths = [run.place(s) for s in ([sources] if isinstance(sources, (str, os.PathLike)) else sources)]
-    dest = run.place(dest)
+    with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as names:
+        return _shard([run.place(name) for name in names], run.place(dest), options, run)
+
+
+def _shard(paths: list[str], dest: str, options: ShardOptions, run: RunOptions) -> StageResult:
     refuse_nested(paths, dest)
     corpus = plan_corpus(paths, options, run)
     location = Location(dest)

@@ -156,8 +156,12 @@ class Output:
         return inputs if isinstance(inputs, dict) else None
 
     def _compare(self, metadata: dict[str, Any], inputs: dict[str, Any] | None) -> None:
-        there = _flat({"metadata": metadata, "input": self.inputs if inputs is None else inputs})
-        now = _flat({"metadata": self.metadata.to_json(), "input": self.inputs})
+        # Both sides as JSON has them: a tuple is a list there.
+        mine = json.loads(json.dumps({"metadata": self.metadata.to_json(), "input": self.inputs}))
+        now = _flat(mine)
+        there = _flat(
+            json.loads(json.dumps({"metadata": metadata, "input": self.inputs if inputs is None else inputs}))
+        )
         differing = [
             f"{key.removeprefix('metadata.')}: {there.get(key)} there, {now.get(key)} now"
             for key in sorted({*there, *now})
@@ -214,7 +218,9 @@ class Output:
 
     @property
     def ledger(self) -> Ledger:
-        """Of all shards done so far."""
+        """Of all shards, once they are done."""
+        if self.finished is not None:
+            return self.finished.ledger
         return _total(self.done[name].ledger for name in self.shards)
 
     def account(self) -> tuple[Ledger, ...]:
