@@ -79,7 +79,7 @@ def test_a_killed_worker_and_one_cut_off_cost_no_shard(
         if apart:
             wait_for_shards(dest, 4, client)
             made.cut_off(1)
-        out, err = client.communicate(timeout=120)
+        _, err = client.communicate(timeout=120)
         assert client.returncode == 0, err.decode()
         assert len(list((dest / "packed").glob("*.arrow"))) == SHARDS
     assert content(dest) == wanted
