@@ -19,6 +19,7 @@ from clozeline.store.documents import Documents
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Metadata, digest
 from clozeline.store.output import Output, ShardResult
+from clozeline.store.remote import is_url
 from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
 
@@ -225,6 +226,13 @@ def text_output(corpus: Corpus, location: Location) -> Output:
 
 def refuse_nested(sources: Sequence[str | os.PathLike[str]], dest: str | os.PathLike[str]) -> None:
     """Raises InputError when DEST lies inside a SOURCE, where the next run would read it."""
+    if is_url(dest):
+        for source in sources:
+            if f"{dest}/".startswith(f"{os.fspath(source).rstrip('/')}/"):
+                raise InputError(
+                    f"{dest}: lies inside SOURCE {source}, the next run would read it; choose another DEST"
+                )
+        return
     target = Path(dest).resolve()
     for source in sources:
         path = Path(source)
