@@ -164,7 +164,9 @@ def main() -> None:
         wall = statistics.median(mine["rows_per_second"] / plain["rows_per_second"] for mine, plain in pairs)
         cpu = statistics.median(plain["cpu"] / mine["cpu"] for mine, plain in pairs)
         used = "" if args.peak_tflops is None else f"  MFU {row['tflops'] / args.peak_tflops:.1%}"
-        figures = f"{row['rows_per_second']:7.3f}  {wall:7.2f}  {row['cpu']:9.3f}  {cpu:7.2f}  {row['peak'] / 2**20:8.0f}"
+        figures = (
+            f"{row['rows_per_second']:7.3f}  {wall:7.2f}  {row['cpu']:9.3f}  {cpu:7.2f}  {row['peak'] / 2**20:8.0f}"
+        )
         print(f"{name:<17} {figures}  {row['logits'] / 2**20:10.1f}  {row['loss']:.6f}{used}")
 
 
