@@ -47,6 +47,7 @@ _PLACES = {
     "packing_report": "packing.report",
     "prepare": "preparation",
     "PrepareResult": "preparation",
+    "Profile": "run.stage",
     "Progress": "run.stage",
     "RunOptions": "run.stage",
     "StageResult": "run.stage",

@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clozeline.run.stage import Progress, StageResult
+    from clozeline.run.stage import Profile, Progress, StageResult
     from clozeline.store.dataset import Data
 
 
@@ -60,6 +60,21 @@ def progress(*, verbose: bool) -> Callable[[Progress], None] | None:
             bar.stop()
 
     return update
+
+
+def print_profile(profile: Profile) -> None:
+    """Where the time went: a line for each section, the dearest first."""
+    megabytes = profile.input_bytes / 1e6
+    total = sum(cpu for _, cpu in profile.sections.values())
+    click.echo(
+        f"clozeline {profile.stage}: {megabytes:,.1f} MB in {profile.seconds:.2f} s, {megabytes / profile.seconds:,.1f} MB/s, "
+        f"{profile.workers} worker{'s' * (profile.workers > 1)}, {total:.2f} s of CPU in jobs",
+        err=True,
+    )
+    click.echo(f"  {'section':<14}{'wall s':>9}{'CPU s':>9}{'of CPU':>8}{'MB per CPU s':>14}", err=True)
+    for name, (wall, cpu) in sorted(profile.sections.items(), key=lambda item: -item[1][1]):
+        rate = f"{megabytes / cpu:,.0f}" if cpu > 0.0005 else "-"
+        click.echo(f"  {name:<14}{wall:>9.3f}{cpu:>9.3f}{cpu / (total or 1):>8.1%}{rate:>14}", err=True)
 
 
 def describe(result: StageResult) -> str:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from clozeline.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow.parquet as pq
 
     from clozeline.packing.rows import Segments
     from clozeline.store.dataset import Data
@@ -74,6 +74,8 @@ class ProvenanceWriter:
 @contextlib.contextmanager
 def open_provenance(location: Location, file: str, shard: int) -> Iterator[ProvenanceWriter]:
     """The provenance of a packed shard; appears when the block ends well."""
+    import pyarrow.parquet as pq  # 50 ms that only this needs
+
     with (
         location.writer(provenance_name(file)) as raw,
         pq.ParquetWriter(pa.PythonFile(raw, "w"), SCHEMA, compression="zstd") as writer,
@@ -113,7 +115,7 @@ def find_document(data: Data, doc_id: str) -> list[Stretch]:
     """
     found = []
     for shard in range(len(data.manifest.shards)):
-        found += _stretches(data, shard, pc.field("doc_id") == doc_id)
+        found += _stretches(data, shard, ("doc_id", "=", doc_id))
     return found
 
 
@@ -126,12 +128,14 @@ def find_sources(data: Data, row: int) -> list[Stretch]:
     left = row
     for shard, entry in enumerate(data.manifest.shards):
         if left < entry.rows:
-            return _stretches(data, shard, pc.field("row") == left)
+            return _stretches(data, shard, ("row", "=", left))
         left -= entry.rows
     raise DataError(f"{data.location}: has no row {row}; there are {data.manifest.rows:,}, numbered from 0")
 
 
-def _stretches(data: Data, shard: int, wanted: pc.Expression) -> list[Stretch]:
+def _stretches(data: Data, shard: int, wanted: tuple[str, str, object]) -> list[Stretch]:
+    import pyarrow.parquet as pq
+
     entries = data.manifest.shards
     name = provenance_name(entries[shard].file)
     if not data.metadata.config.get("provenance"):
@@ -139,7 +143,7 @@ def _stretches(data: Data, shard: int, wanted: pc.Expression) -> list[Stretch]:
             f"{data.location}: packed without --provenance, or not packed data: where rows come from is not known"
         )
     try:
-        table = pq.read_table(data.location.path / name, filters=wanted)
+        table = pq.read_table(pa.BufferReader(data.location.read(name)), filters=[wanted])
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{data.location}/{name}: cannot be read ({error}); restore it or pack again") from error
     before = sum(e.rows for e in entries[:shard])
