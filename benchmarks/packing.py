@@ -32,9 +32,9 @@ SCHEMES = ("concat", "best-fit", "documents", "sentences", "doc-sentences", "pai
 
 
 def text_shards(source: Path) -> str:
-    """The text shards of a corpus, made once."""
+    """The text shards of a corpus."""
     made = scratch() / f"{source.stem}_text"
-    arguments = ours("shard", str(source), str(made), "--documents", "blank-lines", "--resume", "-q")
+    arguments = ours("shard", str(source), str(made), "--documents", "blank-lines", "--force", "-q")
     subprocess.run(
         arguments,
         check=True,

@@ -187,7 +187,8 @@ def mask_columns(num_tokens: Integers, length: int) -> Columns:
 def count_frame(ledger: Ledger, frame: Frame, rows: int, joints: int, padding: int) -> None:
     """Enters what rows have beside their documents."""
     ledger.tokens.added["template"] += rows * (len(frame.prefix) + len(frame.suffix)) + joints * frame.head
-    ledger.tokens.added["separators"] += joints * (len(frame.join) - frame.head)
+    if separators := joints * (len(frame.join) - frame.head):
+        ledger.tokens.added["separators"] += separators
     ledger.counts["padding"] += padding
 
 
