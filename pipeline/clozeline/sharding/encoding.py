@@ -41,7 +41,8 @@ def named(encoding: str) -> str | None:
     try:
         found = codecs.lookup(encoding)
         "".encode(encoding)  # refuses what is no encoding of text, such as rot13
-    except LookupError as error:
+        codecs.getincrementaldecoder(encoding)
+    except (LookupError, UnicodeError) as error:
         raise ConfigError(
             f"encoding is {encoding!r}: use utf-8, auto, or a name that Python knows, such as cp1252"
         ) from error
@@ -91,7 +92,7 @@ class Transcoded(io.RawIOBase):
     """A file in another encoding, read as UTF-8; what is invalid there is byte 0xff here."""
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self._file = file
+        self._file, self._encoding = file, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)("clozeline.invalid")
         self._out = memoryview(b"")
         self._ended = False
@@ -103,7 +104,10 @@ class Transcoded(io.RawIOBase):
         while not self._out and not self._ended:
             block = self._file.read(_CHUNK)
             self._ended = not block
-            text = self._decoder.decode(block, final=self._ended)
+            try:
+                text = self._decoder.decode(block, final=self._ended)
+            except UnicodeError as error:  # of the file as a whole: no byte order mark where there must be one
+                raise OSError(f"not {self._encoding}: {error}") from error
             self._out = memoryview(text.encode(errors="surrogateescape"))
         taken = min(len(buffer), len(self._out))
         buffer[:taken] = self._out[:taken]
