@@ -3,8 +3,8 @@
     pip install atheris
     PYTHONPATH=pipeline python tests/faults/fuzz.py TARGET [-max_total_time=SECONDS] [any other option of libFuzzer]
 
-It begins with the target's seeds and with what tests/faults/inputs keeps for it, and ends at the first fault (also a crash, or more than
-ten seconds for one input), whose input it leaves there as TARGET-crash-DIGEST: mend it, and keep the input for the test.
+It begins with the target's seeds and with what tests/faults/inputs keeps for it, and ends at the first fault (also a crash, or
+more than ten seconds for one input), whose input it leaves there as TARGET-crash-DIGEST: mend it, and keep the input for the test.
 """
 
 from __future__ import annotations

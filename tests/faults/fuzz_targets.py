@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from clozeline import ReadOptions, RunOptions, ShardOptions, shard
+from clozeline import PackOptions, ReadOptions, RunOptions, ShardOptions, pack, shard
 from clozeline.errors import ClozelineError
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.sharding.files import InputFile, measure
@@ -25,6 +25,7 @@ from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.ledger import Ledger
 
+TOKENIZER = Path(__file__).parents[2] / "sample_data" / "tokenizer"
 Target = Callable[[Path, bytes], None]
 
 
@@ -42,7 +43,8 @@ def _read(folder: Path, data: bytes, name: str, form: str, compression: str | No
                     found += len(documents.ids)
                     for text in documents.texts:
                         text.decode()
-                        assert text and not text.isspace()
+                        assert text
+                        assert not text.isspace()
                         assert len(text) <= 1024
             ledger.check(name)
             assert ledger.documents.out == found
@@ -125,6 +127,17 @@ def text_shard(folder: Path, data: bytes) -> None:
     _with_shard(_text_shard(folder), data)
 
 
+def _token_shard(folder: Path) -> Path:
+    if not (folder / "packed").exists():
+        serial = RunOptions(executor="serial")
+        pack(_text_shard(folder), folder / "packed", TOKENIZER, PackOptions(max_length=16), serial, engine="tokenizers")
+    return folder / "packed"
+
+
+def token_shard(folder: Path, data: bytes) -> None:
+    _with_shard(_token_shard(folder), data)
+
+
 def configuration(folder: Path, data: bytes) -> None:
     from click.testing import CliRunner
 
@@ -159,6 +172,7 @@ TARGETS: dict[str, Target] = {
         arrow,
         manifest,
         text_shard,
+        token_shard,
         configuration,
         tokenizer,
     )
@@ -191,17 +205,13 @@ def seeds(name: str, folder: Path) -> list[bytes]:
     import bz2
     import lzma
 
-    from clozeline.cli.main import COMMANDS
-
     archive = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 4\r\n\r\ntext\r\n\r\nWARC/1.0\r\nContent-Length: 0\r\n\r\n"
     made = _text_shard(folder)
     toml = b'[shard]\nseed = 3\ndocuments = ["lines", "files:*.txt"]\nheld_out = 0.5\n[run]\nworkers = 2\n[mask]\nmask_prob = 0.2\n'
-    tokenizer_json = (Path(__file__).parents[2] / "sample_data" / "tokenizer" / "tokenizer.json").read_bytes()
-    small = json.loads(tokenizer_json)
+    small = json.loads((TOKENIZER / "tokenizer.json").read_bytes())
     small["model"]["vocab"] = (
         dict(list(small["model"]["vocab"].items())[:60]) if isinstance(small["model"]["vocab"], dict) else []
     )
-    assert COMMANDS
     return {
         "text": [lines, wiki],
         "encodings": [lines, "Straße Все счастливые".encode("utf-16"), "Straße".encode("cp1252") * 9],
@@ -221,6 +231,7 @@ def seeds(name: str, folder: Path) -> list[bytes]:
         "arrow": [ipc(pa.ipc.new_file), ipc(pa.ipc.new_stream)],
         "manifest": [(made / "manifest.json").read_bytes()],
         "text_shard": [next(made.glob("*.arrow")).read_bytes()],
+        "token_shard": [next(_token_shard(folder).glob("*.arrow")).read_bytes()],
         "configuration": [toml],
         "tokenizer": [json.dumps(small).encode()],
     }[name]
