@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
-from clozeline.packing.engines import ENGINES
+from clozeline.packing.engines import ENGINES, seconds_per_mb
 from clozeline.packing.options import PackOptions
 from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
 from clozeline.packing.task import PackedRows, PackTask
@@ -69,9 +69,9 @@ def prepare(
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
     with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as paths:
         return _prepare(
-            paths,
-            dest,
-            tokenizer,
+            [run.place(path) for path in paths],
+            run.place(dest),
+            run.place_of_tokenizer(tokenizer),
             shard_options,
             pack_options,
             mask_options,
@@ -84,8 +84,8 @@ def prepare(
 
 def _prepare(
     paths: list[str],
-    dest: str | os.PathLike[str],
-    tokenizer: str | os.PathLike[str],
+    dest: str,
+    tokenizer: str,
     shard_options: ShardOptions,
     pack_options: PackOptions,
     mask_options: MaskOptions,
@@ -155,5 +155,14 @@ def _prepare(
         refuse_changed(corpus.files)
         refuse_no_rows(packed, ", ".join(map(str, paths)))
 
-    results = run_stage("run", outputs, jobs, run, before=passes, check=check)
+    results = run_stage(
+        "run",
+        outputs,
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=seconds_per_mb(loaded, engine),
+        before=passes,
+        check=check,
+    )
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

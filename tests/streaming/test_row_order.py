@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,3 +134,8 @@ def test_blocks_read_few_places_at_a_time() -> None:
 def test_a_bad_option_is_refused(option: str, value: object) -> None:
     with pytest.raises(ConfigError, match=option.split("_")[0]):
         RowOrder(**{"count": 10, "seed": 0, "shuffle": "blocks", option: value})
+
+
+def test_the_page_has_the_vectors() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "stream.md").read_text()
+    assert all(" ".join(map(str, rows)) in page for rows in VECTORS)

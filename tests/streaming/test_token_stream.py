@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from stream_data import LENGTH, number_of, write_packed
 from torch.utils.data import DataLoader
 
-from clozeline import Masking, TokenStream
+import clozeline
+from clozeline import Masking, TokenLoader, TokenStream
 from clozeline.errors import ConfigError, DataError
 from clozeline.mask_function import MaskRule
+from clozeline.store.dataset import Data
 from clozeline.streaming.stream import StreamOptions
 
 MASKING = Masking(seed=11, rule=MaskRule(mask_prob=0.4))
@@ -172,6 +174,22 @@ def test_epochs_advance_when_a_pass_has_ended(packed: Path) -> None:
     assert numbers(TokenStream(packed, batch_size=10, epoch=1)) == second
     stream.set_epoch(0)
     assert numbers(stream) == first
+
+
+def test_a_pass_has_ended_when_its_last_batch_is_given_out(packed: Path) -> None:
+    """Lightning takes `len` batches and never asks for the end: it saw epoch 0 for ever."""
+    stream = TokenStream(packed, batch_size=10)
+    expected = [numbers(stream) for _ in range(3)]
+    stream = TokenStream(packed, batch_size=10)
+    for epoch in range(3):
+        found = []
+        iterator = iter(stream)
+        for _ in range(len(stream)):
+            assert stream.epoch == epoch
+            found += numbers([next(iterator)])
+        assert found == expected[epoch]
+        assert stream.state_dict()["epoch"] == epoch + 1
+        assert stream.state_dict()["rows"] == 0
 
 
 def test_a_pinned_epoch_stays(packed: Path) -> None:
@@ -335,3 +353,39 @@ def test_damage_is_named_before_wrong_rows_are_given(packed: Path) -> None:
     first_pass("bytes")
     victim.write_bytes((packed / "packed-00000-of-00003.arrow").read_bytes()[: len(content)].ljust(len(content)))
     first_pass("")
+
+
+# Rows of several lengths
+
+
+def test_rows_of_several_lengths_are_filled_up_to_the_longest_of_their_batch(tmp_path: Path, tokenizer: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("".join(f"document {i} {'word ' * (i % 40)}\n" for i in range(200)))
+    options = clozeline.PackOptions(max_length=64, packing="documents", bins=(16, 32, 64))
+    run = clozeline.RunOptions(executor="serial")
+    masking = clozeline.MaskOptions(seed=5, copies=2)
+    clozeline.prepare(corpus, tmp_path / "out", tokenizer, None, options, masking, run)
+    packed, masked = tmp_path / "out" / "packed", tmp_path / "out" / "masked"
+    static = TokenStream(masked, batch_size=16, copy="epoch", epoch=1, tail="even", options=IDENTITY)
+    fly = TokenStream(packed, batch_size=16, transform=Masking(seed=5), epoch=1, tail="even", options=IDENTITY)
+    lengths = set()
+    seen = 0
+    for one, other in zip(static, fly, strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[k], other[k]) for k in one)
+        padding = one["attention_mask"] == 0
+        assert (one["input_ids"][padding] == 0).all()
+        assert (one["labels"][padding] == -100).all()
+        for i, (shard, row) in enumerate(zip(one["shard"].tolist(), one["row"].tolist(), strict=True)):
+            stored = Data(masked).shard(len(Data(packed).manifest.shards) + shard)
+            ids = stored.take("input_ids", np.array([row]))[0]
+            lengths.add(len(ids))
+            assert one["input_ids"][i, : len(ids)].tolist() == ids.tolist()
+            seen += 1
+    assert lengths == {16, 32, 64}
+    assert seen == len(TokenStream(packed))
+    by_workers = list(TokenLoader(fly, num_workers=2))
+    fly_again = list(fly)
+    assert len(by_workers) == len(fly_again)
+    for one, other in zip(by_workers, fly_again, strict=True):
+        assert all(torch.equal(one[k], other[k]) for k in one)

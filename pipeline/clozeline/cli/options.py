@@ -107,7 +107,7 @@ output_options = _all_of(
 # How work is run
 
 workers_option = click.option(
-    "-j", "--workers", type=click.IntRange(min=1), help="Worker processes.  [default: usable cores]"
+    "-j", "--workers", type=click.IntRange(min=1), help="Workers, at most.  [default: usable cores]"
 )
 engine_option = click.option(
     "--engine",
@@ -120,11 +120,14 @@ run_options = _all_of(
     workers_option,
     click.option(
         "--executor",
-        type=click.Choice(["processes", "serial"]),
-        default="processes",
+        type=click.Choice(["auto", "processes", "serial", "dask"]),
+        default="auto",
         show_default=True,
-        help="Where the work is done; never changes a byte.",
+        help="Where the work is done; never changes a byte. auto: in worker processes if there is enough to do for them.",
     ),
+    click.option("--dask-address", metavar="URL", help="Scheduler of a running dask cluster (tcp://10.0.0.1:8786)."),
+    click.option("--dask-scheduler-file", metavar="FILE", help="The same by the file that `dask scheduler` writes."),
+    click.option("--profile", is_flag=True, help="Tell where the time went: seconds and MB/s of input by section."),
     click.option(
         "--task-timeout",
         type=click.FloatRange(min=0, min_open=True),
@@ -137,17 +140,20 @@ run_options = _all_of(
 
 
 def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> RunOptions:
-    from clozeline.cli.report import progress, warn
+    from clozeline.cli.report import print_profile, progress, warn
     from clozeline.run.stage import RunOptions
 
     return RunOptions(
         workers=values["workers"],
         executor=values["executor"],
+        dask_address=values["dask_address"],
+        dask_scheduler_file=values["dask_scheduler_file"],
         resume=values["resume"],
         force=values["force"],
         task_timeout=values["task_timeout"],
         on_progress=None if quiet else progress(verbose=verbose),
         on_warning=None if quiet else warn,
+        on_profile=print_profile if values["profile"] else None,
     )
 
 

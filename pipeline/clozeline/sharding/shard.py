@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,13 @@ from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clozeline.run.stage import RunPass
     from clozeline.store.documents import DocumentSource
 
 STAGE = "sharding"
+_SECONDS_PER_MB = 0.006
 _BATCH_BYTES = 2**20
 _BATCH_DOCUMENTS = 1024
 
@@ -76,6 +77,11 @@ class Corpus:
         """By what `--resume` knows the files again; never recorded in the data."""
         return {f.name: [f.bytes, f.modified] for f in self.files if f.format != "hf"}
 
+    @property
+    def bytes(self) -> int:
+        """Of the input, decompressed."""
+        return sum(f.bytes for f in self.files)
+
     def sources(self, work: Location) -> list[DocumentSource]:
         """Where the documents of the shards come from, once `passes` has run.
 
@@ -91,7 +97,7 @@ class Corpus:
 
     @property
     def _buckets(self) -> int:
-        return bucket_count(sum(f.bytes for f in self.files), self.count)
+        return bucket_count(self.bytes, self.count)
 
     def _selected(self, work: Location) -> list[Selected]:
         duplicates = work / "duplicates" if self.select.deduplicate else None
@@ -247,12 +253,11 @@ def shard(
     Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
-    paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)
-    with spooled(paths) as names:  # type: ignore[arg-type]
-        return _shard(names, dest, options, run)
+    with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as names:
+        return _shard([run.place(name) for name in names], run.place(dest), options, run)
 
 
-def _shard(paths: list[str], dest: str | os.PathLike[str], options: ShardOptions, run: RunOptions) -> StageResult:
+def _shard(paths: list[str], dest: str, options: ShardOptions, run: RunOptions) -> StageResult:
     refuse_nested(paths, dest)
     corpus = plan_corpus(paths, options, run)
     location = Location(dest)
@@ -266,7 +271,16 @@ def _shard(paths: list[str], dest: str | os.PathLike[str], options: ShardOptions
         refuse_changed(corpus.files)
         refuse_empty(output, paths)
 
-    return run_stage("shard", [output], jobs, run, before=corpus.passes(work), check=check)[0]
+    return run_stage(
+        "shard",
+        [output],
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=_SECONDS_PER_MB,
+        before=corpus.passes(work),
+        check=check,
+    )[0]
 
 
 def refuse_empty(output: Output, sources: Sequence[object]) -> None:

@@ -266,7 +266,9 @@ class Output:
         self.location.write("dataset_info.json", (json.dumps(info, indent=2) + "\n").encode())
         self.location.write("state.json", (json.dumps(state, indent=2) + "\n").encode())
         self.location.write(RUN_FACTS, (json.dumps({**facts, "inputs": self.inputs}, indent=1) + "\n").encode())
+        self.location.sync()  # nothing that the manifest names may be missing after a power failure
         self.location.write(NAME, manifest.to_file().encode())
+        self.location.sync()
         self.finished = manifest
         return manifest
 

@@ -11,6 +11,7 @@ import torch
 
 MAX_WORKERS = 1024
 _EPOCH_BITS = 40
+_EPOCHS = (1 << _EPOCH_BITS) - 1
 _HEAD, _START, _HIDDEN, _SLOTS = 0, 1, 2, 3
 
 
@@ -36,20 +37,19 @@ class Cursor:
         generation = (int(self._cells[_HEAD]) >> _EPOCH_BITS) + 1
         self._cells[_HEAD] = generation << _EPOCH_BITS | epoch
 
-    def begin(self, worker: int = 0, workers: int = 1) -> tuple[int, int, int]:
+    def begin(self, workers: int = 1) -> tuple[int, int, int]:
         """(epoch, first row, generation) of the pass that begins now: the epoch that not all workers have ended."""
         head = int(self._cells[_HEAD])
-        generation, base = head >> _EPOCH_BITS, head & (1 << _EPOCH_BITS) - 1
-        epoch = min(self._noted(w, generation, base) for w in range(workers))
-        return epoch, int(self._cells[_START]) if epoch == base else 0, generation
+        generation, base = head >> _EPOCH_BITS, head & _EPOCHS
+        cells = self._cells[_SLOTS : _SLOTS + workers].tolist()
+        noted = [cell & _EPOCHS for cell in cells if cell >> _EPOCH_BITS == generation]
+        if len(noted) == workers:
+            return min(noted), 0, generation
+        return base, int(self._cells[_START]), generation
 
-    def _noted(self, worker: int, generation: int, base: int) -> int:
-        cell = int(self._cells[_SLOTS + worker])
-        return cell & (1 << _EPOCH_BITS) - 1 if cell >> _EPOCH_BITS == generation else base
-
-    def end(self, worker: int, epoch: int, generation: int) -> None:
-        """Notes that a worker has ended an epoch."""
-        self._cells[_SLOTS + worker] = generation << _EPOCH_BITS | epoch + 1
+    def end(self, worker: int, next_epoch: int, generation: int) -> None:
+        """Notes that a worker has ended its pass, and the epoch that is to follow."""
+        self._cells[_SLOTS + worker] = generation << _EPOCH_BITS | next_epoch
 
     @property
     def hidden(self) -> bool:

@@ -88,6 +88,7 @@ class TokenLoader:
 
     def __iter__(self) -> Iterator[Tensors]:
         turn = self.stream.begin()
+        self.stream.count(turn, -1)
         if self._workers is not None:
             batches = self._from_workers(self._workers)
         elif self._prefetch:

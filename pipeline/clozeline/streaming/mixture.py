@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clozeline.errors import ConfigError, DataError
+from clozeline.streaming.merge import merge
 from clozeline.streaming.rows import Identity
 from clozeline.streaming.source import LOCATE_ROWS, Batch, Source
 
@@ -135,16 +136,9 @@ class Mixture:
         wide: np.dtype[Any] | None,
     ) -> dict[str, NDArray[Any]]:
         """Each source reads and transforms its own rows; then they are put together."""
-        out: dict[str, NDArray[Any]] = {}
+        parts = []
         for i, e in np.unique(np.stack([source, epochs]), axis=1).T.tolist():
             here = np.flatnonzero((source == i) & (epochs == e))
-            columns = self.sources[i].read(Identity(*(v[here] for v in at)), e, buffers)
-            if not out:
-                out = {n: buffers.empty((len(source), *v.shape[1:]), wide or v.dtype) for n, v in columns.items()}
-            if columns.keys() != out.keys():
-                raise DataError(f"cannot mix: the streams have different columns, {sorted(out)} and {sorted(columns)}")
-            for name, values in columns.items():
-                if values.dtype != out[name].dtype and not wide:
-                    out[name] = out[name].astype(np.promote_types(values.dtype, out[name].dtype))
-                out[name][here] = values
-        return {**out, "source": source}
+            parts.append((here, self.sources[i].read(Identity(*(v[here] for v in at)), e, buffers)))
+        assert self.metadata.tokenizer is not None
+        return {**merge(parts, len(source), self.metadata.tokenizer.pad_id, buffers, wide), "source": source}

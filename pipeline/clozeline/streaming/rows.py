@@ -66,6 +66,8 @@ class TokenRows:
                 f"copy is {copy!r}: {path} has {self.copies}; use 'all', 'epoch', or a number below {self.copies}"
             )
         self.copy = copy
+        self._length = np.array([e.row_length or 0 for e in entries], np.int64)
+        self.several_lengths = len(set(self._length.tolist())) > 1
         rows = np.array([e.rows for e in entries], np.int64)
         chosen = (
             [np.arange(len(entries))] if copy == "all" else [np.flatnonzero(copies == c) for c in range(self.copies)]
@@ -103,6 +105,10 @@ class TokenRows:
         place = self._places[choice][index]
         before = np.concatenate([[0], ends[:-1]])
         return Identity(rows, place, self._shard[place], rows - before[index])
+
+    def lengths(self, at: Identity) -> NDArray[np.int64]:
+        """L of each row: int64 (B,)."""
+        return self._length[at.place]
 
     def columns(self) -> list[str]:
         """Names of the columns that can be gathered; empty for a data set without rows."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from clozeline.errors import DataError
+from clozeline.streaming.merge import merge
 from clozeline.streaming.rows import Identity, TokenRows
 
 if TYPE_CHECKING:
@@ -138,7 +139,9 @@ class Source:
             self._names = [name for name in there if name in given | needed]
         return self._names
 
-    def _columns(self, at: Identity, buffers: Buffers, wide: np.dtype[Any] | None) -> dict[str, NDArray[Any]]:
+    def _columns(
+        self, at: Identity, buffers: Buffers, wide: np.dtype[Any] | None, *, full_mask: bool
+    ) -> dict[str, NDArray[Any]]:
         names = self.names()
         if "attention_mask" not in names:
             return self.rows.take(at, names, buffers, wide)
@@ -146,7 +149,7 @@ class Source:
         shape = columns["input_ids"].shape
         if (columns["num_tokens"] < shape[1]).any():
             columns.update(self.rows.take(at, ["attention_mask"], buffers, wide))
-        elif self._full_mask:  # no padding: writing ones is cheaper than reading them
+        elif full_mask:  # no padding: writing ones is cheaper than reading them
             columns["attention_mask"] = buffers.empty(shape, wide or np.dtype(np.uint8))
             columns["attention_mask"].fill(1)
         return columns
@@ -160,9 +163,24 @@ class Source:
         """Where the rows at positions of an epoch stand."""
         return self.rows.identify(self.order.rows(epoch, positions), epoch)
 
-    def read(self, at: Identity, epoch: int, buffers: Buffers) -> dict[str, NDArray[Any]]:
-        """Rows, transformed, in the stored integer widths."""
-        return self._finish(at, self._columns(at, buffers, None), epoch)
+    def read(
+        self, at: Identity, epoch: int, buffers: Buffers, wide: np.dtype[Any] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Rows, transformed, in the stored integer widths or wider; rows of several lengths filled up to the longest of them."""
+        if self.rows.several_lengths:
+            lengths = self.rows.lengths(at)
+            places = [np.flatnonzero(lengths == n) for n in np.unique(lengths)]
+            if len(places) > 1:
+                parts = [(p, self._transformed(_rows(at, p), epoch, buffers, None, full_mask=True)) for p in places]
+                assert self.metadata.tokenizer is not None
+                return merge(parts, len(lengths), self.metadata.tokenizer.pad_id, buffers, wide)
+        return self._transformed(at, epoch, buffers, wide, full_mask=self._full_mask)
+
+    def _transformed(
+        self, at: Identity, epoch: int, buffers: Buffers, wide: np.dtype[Any] | None, *, full_mask: bool
+    ) -> dict[str, NDArray[Any]]:
+        plain = self.transform is None
+        return self._finish(at, self._columns(at, buffers, wide if plain else None, full_mask=full_mask), epoch)
 
     def batches(
         self,
@@ -195,12 +213,20 @@ class Source:
     ) -> Iterator[Batch]:
         """Batches of `size` rows that are read together."""
         count = len(at.row)
-        alone = count <= size
-        columns = self._columns(at, buffers, wide if alone and self.transform is None else None)
+        if count <= size or self.rows.several_lengths:
+            for first in range(0, count, size):
+                part = _part(at, first, first + size)
+                yield Batch(part, self.read(part, epoch, buffers, wide))
+            return
+        columns = self._columns(at, buffers, None, full_mask=self._full_mask)
         for first in range(0, count, size):
             part = _part(at, first, first + size)
-            mine = columns if alone else {n: v[first : first + size] for n, v in columns.items()}
+            mine = {name: values[first : first + size] for name, values in columns.items()}
             yield Batch(part, self._finish(part, mine, epoch))
+
+
+def _rows(at: Identity, which: NDArray[np.int64]) -> Identity:
+    return Identity(*(values[which] for values in at))
 
 
 def _part(at: Identity, first: int, last: int) -> Identity:

@@ -228,6 +228,11 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         return self._plan(0)
 
     @property
+    def _whole_epoch(self) -> int:
+        """Rows of a whole epoch as the state counts them."""
+        return self.plan.batches * self.plan.global_batch
+
+    @property
     def metadata(self) -> Metadata:
         """Of the data set: tokenizer facts, row length, lineage."""
         return self._source.metadata
@@ -268,7 +273,8 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
                 "TokenLoader(stream, num_workers=...) and its state_dict"
             )
         if info is None:
-            return self._state(*(self._done or self._cursor.begin()[:2]))
+            under_way = self._done if self._done and self._done[1] < self._whole_epoch else None
+            return self._state(*(under_way or self._cursor.begin()[:2]))
         if self._worker_state is not None:
             return self._worker_state
         done = self._done or self._at(self.begin(info.id, info.num_workers), info.id)
@@ -312,21 +318,21 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
             self._worker_state, first = None, 0
         if info is not None:
             self._cursor.hide()
+        self._done = self._at(turn, first)
         return self._pass(turn, range(first, turn.plan.batches, workers))
 
     def _pass(self, turn: Turn, indices: range) -> Iterator[Tensors]:
         """One pass over a part of an epoch, counted as it is given out."""
-        self._done = self._at(turn, indices.start)
         index = iter(indices)
         buffers = Buffers()
         for columns in self.columns(turn, indices, buffers, self._wide):
             tensors = widen(columns, self._wide, buffers)
             if self._batch_size is not None:
-                self._done = self._at(turn, next(index) + indices.step)
+                self.count(turn, next(index), indices.step)
                 yield tensors
                 continue
             for i in range(len(columns["input_ids"])):
-                self._done = self._at(turn, next(index) + indices.step)
+                self.count(turn, next(index), indices.step)
                 yield {name: values[i] for name, values in tensors.items()}
         self.end(turn)
 
@@ -336,24 +342,29 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         """The pass that begins now."""
         if get_worker_info() is None and not self._rank_given:
             check_rank(self.rank, self.world_size)
-        epoch, start, generation = self._cursor.begin(worker, workers)
+        epoch, start, generation = self._cursor.begin(workers)
         return Turn(self._plan(start), epoch, generation, worker)
 
-    def count(self, turn: Turn, index: int) -> None:
-        """Notes that the batch of this index is given out."""
-        self._done = self._at(turn, index + 1)
-
-    @staticmethod
-    def _at(turn: Turn, index: int) -> tuple[int, int]:
-        """Epoch and rows given out when the batch of this index comes next."""
-        return turn.epoch, turn.plan.start + index * turn.plan.global_batch
+    def count(self, turn: Turn, index: int, step: int = 1) -> None:
+        """Notes that the batch of this index is given out. With the last one the pass counts as ended: some trainers ask for
+        as many batches as there are, and never for the end."""
+        self._done = self._at(turn, index + step)
+        if index + step >= turn.plan.batches:
+            self._cursor.end(turn.worker, self._next_epoch(turn), turn.generation)
 
     def end(self, turn: Turn) -> None:
         """Notes that a pass has ended."""
         if get_worker_info() is None:
             self._done = None  # a worker's state stays that of the epoch which other workers may not have ended
-        if self._pinned is None:
-            self._cursor.end(turn.worker, turn.epoch, turn.generation)
+        self._cursor.end(turn.worker, self._next_epoch(turn), turn.generation)
+
+    def _next_epoch(self, turn: Turn) -> int:
+        return turn.epoch + 1 if self._pinned is None else turn.epoch
+
+    @staticmethod
+    def _at(turn: Turn, index: int) -> tuple[int, int]:
+        """Epoch and rows given out when the batch of this index comes next."""
+        return turn.epoch, turn.plan.start + index * turn.plan.global_batch
 
     def columns(
         self, turn: Turn, indices: Iterable[int], buffers: Buffers, wide: np.dtype[Any] | None = None
