@@ -43,7 +43,11 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
         return
     try:
         config = tomllib.loads(value.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:  # not UTF-8, not TOML, a number of 5,000 digits, 2,000 brackets
         raise ConfigError(f"{value}: cannot be read as TOML ({error})") from error
     ctx.default_map = _defaults(value, config, ctx.info_name or "")
 
