@@ -51,6 +51,7 @@ _PLACES = {
     "Progress": "run.stage",
     "RunOptions": "run.stage",
     "StageResult": "run.stage",
+    "CleanOptions": "sharding.options",
     "ReadOptions": "sharding.options",
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
