@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,17 @@ def test_damage_is_named_before_wrong_rows_are_given(packed: Path) -> None:
     first_pass("bytes")
     victim.write_bytes((packed / "packed-00000-of-00003.arrow").read_bytes()[: len(content)].ljust(len(content)))
     first_pass("")
+
+
+def test_more_shards_than_open_files_are_allowed_by_default(tmp_path: Path) -> None:
+    path = write_packed(tmp_path / "many", [1] * 60)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count + 20, limits[1]))
+    try:
+        assert len(list(TokenStream(path))) == 60
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 # Rows of several lengths

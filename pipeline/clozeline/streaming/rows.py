@@ -5,6 +5,7 @@ Shapes: B rows asked for, L positions per row, S shards.
 
 from __future__ import annotations
 
+import resource
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from clozeline.store.manifest import Metadata
     from clozeline.streaming.buffers import Buffers
+
+_OTHER_FILES = 512
 
 Copy = int | Literal["all", "epoch"]
 
@@ -58,6 +61,7 @@ class TokenRows:
     def __init__(self, path: str | os.PathLike[str], copy: Copy = "all") -> None:
         self.data = Data(path, "packing", "masking")
         entries = self.data.manifest.shards
+        _allow_open_files(len(entries))
         self._shard = np.array([e.shard for e in entries], np.int64)
         copies = np.array([e.copy for e in entries], np.int64)
         self.copies = int(copies.max(initial=0)) + 1
@@ -137,3 +141,12 @@ class TokenRows:
             where = slice(first, last) if order is None else order[first:last]
             shard.take_into(out, sorted_rows[first:last], where)
         return out
+
+
+def _allow_open_files(count: int) -> None:
+    """Raises this process's own limit of open files, within what the system grants: every shard that is mapped keeps one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
