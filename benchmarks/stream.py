@@ -4,9 +4,9 @@
     python benchmarks/stream.py --only ours --repeats 1
 
 Each case is a process of its own with one torch thread. It runs through the data for about `SECONDS` after a short warm-up (page
-cache warm, workers started) and reports thousand rows per second and the milliseconds from the request to the first batch. Cases are
-named system, order, workers; "masked" is masked on the fly, by Hugging Face's collator for the peers. Every system keeps the same ids
-in its own format, made on the first run in the scratch folder; peers that are not installed are left out.
+cache warm, workers started) and reports thousand rows per second and the milliseconds from the request to the first batch. Cases
+are named system, order, workers; "masked" is masked on the fly, by Hugging Face's collator for the peers. Every system keeps the
+same ids in its own format, made on the first run in the scratch folder; peers that are not installed are left out.
 """
 
 from __future__ import annotations

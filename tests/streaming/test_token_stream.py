@@ -60,7 +60,7 @@ def global_batches(
     return [[row for part in parts for row in part] for parts in zip(*ranks, strict=True)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     data=st.data(), tail=st.sampled_from(["drop", "pad", "even"]), shuffle=st.sampled_from(["global", "blocks", None])
 )
@@ -90,7 +90,10 @@ def test_ranks_together_see_every_row_once_and_go_on_anywhere(
     for _ in range(stop):
         next(iterator)
     state = json.loads(json.dumps(stream.state_dict()))
-    assert global_batches(path, other, total // other, state, **options) == whole[stop:]
+    rest = whole[stop:]
+    if 0 < stop == len(whole):  # where a pass has ended the next one begins
+        rest = global_batches(path, world, batch, {**state, "epoch": 1, "rows": 0}, **options)
+    assert global_batches(path, other, total // other, state, **options) == rest
 
 
 def test_batches_are_int64_tensors_with_the_columns_models_take(packed: Path, masked: Path) -> None:
