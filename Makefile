@@ -1,5 +1,6 @@
 # make demo   prepare sample_data and evaluate its model
 # make test   everything that is checked
+# make test-all   the same, and the tests that take minutes: every step killed, long fuzzing
 # make bench  times against other tools; results in benchmarks/results, tables by benchmarks/harness.py
 VENV := .venv
 PYTHON ?= python3
@@ -8,7 +9,7 @@ READY := $(VENV)/.ready
 DEMO := work/demo
 BENCHMARKS := $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.py))))
 
-.PHONY: demo test bench format lint types imports spelling tests clean
+.PHONY: demo test test-all bench format lint types imports spelling tests clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +27,9 @@ test: lint types imports spelling tests
 bench: $(READY)
 	for subject in $(BENCHMARKS); do $(BIN)/python benchmarks/$$subject.py || exit 1; done
 	$(BIN)/python benchmarks/harness.py benchmarks/results/*.json
+
+test-all: lint types imports spelling $(READY)
+	$(BIN)/python -m pytest -m 'slow or not slow'
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -41,8 +41,8 @@ def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         (SERIAL, "auto", False),
         (SERIAL, "tokenizers", True),
-        (RunOptions(workers=2), "auto", False),
-        (RunOptions(workers=3), "tokenizers", False),
+        (RunOptions(workers=2, executor="processes"), "auto", False),
+        (RunOptions(workers=3, executor="processes"), "tokenizers", False),
     ],
 )
 def test_one_pass_writes_the_bytes_of_three(
@@ -65,7 +65,16 @@ def test_shuffle_deduplication_and_hold_out_go_through_one_pass_too(tmp_path: Pa
     select = SelectOptions(seed=3, shuffle=True, deduplicate=True, held_out=0.2)
     options = ShardOptions(num_shards=3, read=SHARD.read, select=select)
     clozeline.prepare(SAMPLE, tmp_path / "a", TOKENIZER, options, PACK, MASK, SERIAL)
-    clozeline.prepare(SAMPLE, tmp_path / "b", TOKENIZER, options, PACK, MASK, RunOptions(workers=2), keep_text=True)
+    clozeline.prepare(
+        SAMPLE,
+        tmp_path / "b",
+        TOKENIZER,
+        options,
+        PACK,
+        MASK,
+        RunOptions(workers=2, executor="processes"),
+        keep_text=True,
+    )
     for name in ("packed", "masked"):
         assert digests(tmp_path / "a" / name) == digests(tmp_path / "b" / name)
 

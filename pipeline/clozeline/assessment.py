@@ -7,7 +7,7 @@ the same numbers wherever they are computed, and the sums (`evaluation.tally`) d
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from clozeline.evaluation.checkpoint import Checkpoint
 from clozeline.evaluation.compare import compare
 from clozeline.evaluation.device import find_device, first_batch_rows
 from clozeline.evaluation.evaluate import EvaluateOptions, evaluate
-from clozeline.evaluation.models import check_fit, load_model, model_digest
+from clozeline.evaluation.models import check_fit, data_vocabulary, load_model, model_digest
 from clozeline.evaluation.ranks import join, process_count, process_rank
+from clozeline.evaluation.worst import score_rows, worst_rows
 from clozeline.store.dataset import Data
 from clozeline.streaming.stream import StreamOptions, TokenStream
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from clozeline.evaluation.compare import Comparison
     from clozeline.evaluation.evaluate import EvaluateProgress
     from clozeline.evaluation.result import EvaluateResult
+    from clozeline.evaluation.worst import WorstRow
     from clozeline.masking.transform import Masking
 
 
@@ -45,6 +47,7 @@ class AssessOptions:
         device: "auto", "cpu", "cuda" or "mps".
         attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
         checkpoint: a file that keeps what is done, once a minute; removed at the end. With `resume` it is gone on from.
+        worst_rows: how many of the rows with the highest loss to give token by token.
         compute: see `EvaluateOptions`.
     """
 
@@ -58,6 +61,7 @@ class AssessOptions:
     allow_pickle: bool = False
     checkpoint: str | os.PathLike[str] | None = None
     resume: bool = False
+    worst_rows: int = 0
     compute: EvaluateOptions = field(default_factory=EvaluateOptions)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,7 @@ class Assessment:
         masks: what the masks depend on: mask function, seed, rule; or {"pseudo_likelihood": true}.
         result: the model's.
         comparison: with a second model; None without one.
+        worst: the rows with the highest loss, when asked for; on the first process only, and not in the JSON.
     """
 
     data: str
@@ -92,6 +97,7 @@ class Assessment:
     masks: dict[str, Any]
     result: EvaluateResult
     comparison: Comparison | None = None
+    worst: tuple[WorstRow, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """One flat object: the result's keys beside ours."""
@@ -128,20 +134,21 @@ def assess(
     data = Data(path, "packing", "masking")
     masks = _masks(data, options)
     join()
-    first = _one(data, model, options, "", on_progress, on_warning)
-    second = None
+    result, sha256, worst = _one(data, model, options, "", on_progress, on_warning)
+    comparison = None
     if against is not None:
-        second = _one(data, against, options, ".2", on_progress, on_warning)
+        plain = replace(options, worst_rows=0)
+        second, second_sha256, _ = _one(data, against, plain, ".2", on_progress, on_warning)
+        comparison = compare(result, second, _name(against), second_sha256)
     return Assessment(
         data=str(path),
         data_sha256=data.manifest.sha256,
         model=_name(model),
-        model_sha256=first[1],
+        model_sha256=sha256,
         masks=masks,
-        result=first[0],
-        comparison=None
-        if second is None or against is None
-        else compare(first[0], second[0], _name(against), second[1]),
+        result=result,
+        comparison=comparison,
+        worst=worst,
     )
 
 
@@ -179,7 +186,7 @@ def _one(
     suffix: str,
     on_progress: Callable[[EvaluateProgress, int], None] | None,
     on_warning: Callable[[str], None] | None,
-) -> tuple[EvaluateResult, str]:
+) -> tuple[EvaluateResult, str, tuple[WorstRow, ...]]:
     device = find_device(options.device, int(os.environ.get("LOCAL_RANK", "0")))
     loaded: Any = model
     source = model if isinstance(model, (str, os.PathLike)) else None
@@ -224,7 +231,12 @@ def _one(
     )
     if checkpoint is not None:
         checkpoint.remove()
-    return result, sha256
+    worst: list[WorstRow] = []
+    if options.worst_rows and process_rank() == 0:
+        chosen = (batches.row(*where) for where in worst_rows(result, options.worst_rows))
+        tokens = {i: token for token, i in data_vocabulary(data.tokenizer_path).items()}
+        worst = score_rows(loaded.eval(), chosen, options.compute, data.metadata.tokenizer, tokens)
+    return result, sha256, tuple(worst)
 
 
 class Batches:
@@ -243,6 +255,7 @@ class Batches:
         self._limit = min(in_one, options.limit_rows or in_one)
         self._maskings = 1 if options.compute.pseudo_likelihood else max(copies, options.epochs)
         self.rows = self._limit * self._maskings
+        self._extra = ("document_lengths",) if data.metadata.config_of("packing").get("boundaries") else ()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         together = self.batch_rows * process_count()
@@ -256,6 +269,18 @@ class Batches:
                 first = number * together + process_rank() * self.batch_rows
                 yield self._named(batch, masking, self._limit - first)
 
+    def row(self, masking: int, shard: int, row: int) -> dict[str, Any]:
+        """A batch of one row."""
+        masked = self._data.metadata.stage == "masking"
+        entries = self._data.manifest.shards
+        index = next(i for i, e in enumerate(entries) if e.shard == shard and (not masked or e.copy == masking))
+        here = self._data.shard(index)
+        batch = {name: here.take(name, np.array([row])) for name in here.columns()}
+        where = {"shards": np.array([shard]), "rows": np.array([row])}
+        if self._options.masking is not None:
+            batch = self._options.masking(batch, **where, epoch=masking, meta=self._data.metadata)
+        return {**batch, "masking": np.array([masking]), "shard": where["shards"], "row": where["rows"]}
+
     def _stream(self, masking: int) -> TokenStream:
         masks = self._options.masking
         return TokenStream(
@@ -268,7 +293,7 @@ class Batches:
             rank=process_rank(),
             world_size=process_count(),
             copy=masking if self._data.metadata.stage == "masking" else 0,
-            options=StreamOptions(identity=True),
+            options=StreamOptions(identity=True, columns=self._extra),
         )
 
     def _named(self, batch: dict[str, Any], masking: int, left: int) -> dict[str, Any]:
@@ -287,6 +312,11 @@ class _InEpoch:
 
     def __call__(self, batch: dict[str, Any], **where: Any) -> dict[str, Any]:
         return self.masking(batch, **{**where, "epoch": self.epoch})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the masking needs beside what models take."""
+        return tuple(getattr(self.masking, "columns", ()))
 
     def identity(self) -> dict[str, Any]:
         return {**self.masking.identity(), "epoch": self.epoch}

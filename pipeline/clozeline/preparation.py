@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
 from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
-from clozeline.packing.engines import ENGINES
+from clozeline.packing.engines import ENGINES, seconds_per_mb
 from clozeline.packing.options import PackOptions
 from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
 from clozeline.packing.task import PackedRows, PackTask
@@ -19,6 +19,7 @@ from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.sharding.files import refuse_changed
 from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
+from clozeline.sharding.stdin import spooled
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.location import WORK, Location
@@ -66,8 +67,35 @@ def prepare(
     mask_options, run = mask_options or MaskOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as paths:
+        return _prepare(
+            [run.place(path) for path in paths],
+            run.place(dest),
+            run.place_of_tokenizer(tokenizer),
+            shard_options,
+            pack_options,
+            mask_options,
+            run,
+            static=static,
+            keep_text=keep_text,
+            engine=engine,
+        )
+
+
+def _prepare(
+    paths: list[str],
+    dest: str,
+    tokenizer: str,
+    shard_options: ShardOptions,
+    pack_options: PackOptions,
+    mask_options: MaskOptions,
+    run: RunOptions,
+    *,
+    static: bool,
+    keep_text: bool,
+    engine: str,
+) -> PrepareResult:
     loaded = load_tokenizer(tokenizer)
-    paths = [sources] if isinstance(sources, (str, os.PathLike)) else list(sources)
     refuse_nested(paths, dest)
     place = Location(dest)
     packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"
@@ -127,5 +155,14 @@ def prepare(
         refuse_changed(corpus.files)
         refuse_no_rows(packed, ", ".join(map(str, paths)))
 
-    results = run_stage("run", outputs, jobs, run, before=passes, check=check)
+    results = run_stage(
+        "run",
+        outputs,
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=seconds_per_mb(loaded, engine),
+        before=passes,
+        check=check,
+    )
     return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)

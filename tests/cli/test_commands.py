@@ -60,7 +60,7 @@ BAD_INPUT = [
     (["shard", "blank.txt", "o"], "no documents (3 blank)"),
     (["shard", "latin1.txt", "o"], "latin1.txt: line 2, byte 9: not UTF-8 (byte 0xe9)"),
     (["shard", "null.jsonl", "o"], "null.jsonl: line 2, byte 14: 'text' is null, not text"),
-    (["shard", "folder.txt", "o", "--documents", "sentences"], "use lines, blank-lines or files"),
+    (["shard", "folder.txt", "o", "--documents", "sentences"], "use lines, blank-lines, files"),
     (["shard", ".", "o"], "lies inside SOURCE"),
     (["shard", "good.txt", "taken"], "is not empty (mine.txt) and is not a clozeline data set"),
     (["shard", "good.txt", "taken", "--force"], "is not empty (mine.txt) and is not a clozeline data set"),

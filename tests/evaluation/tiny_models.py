@@ -48,11 +48,7 @@ def tiny_model(kind: str, vocabulary_size: int, seed: int = 0) -> Any:
 
 
 class FixedLogits(torch.nn.Module):
-    """Gives the same logits everywhere, or with an oracle's knowledge the right answer.
-
-    Attributes:
-        right: int64 (rows, L), what the oracle answers, by the id in the first position of the row; None for equal logits.
-    """
+    """Gives the same logits everywhere."""
 
     def __init__(self, vocabulary_size: int) -> None:
         super().__init__()
@@ -83,8 +79,9 @@ def plain_losses(model: Any, rows: dict[str, np.ndarray]) -> list[np.ndarray]:
     """For each row the losses of its selected tokens: all logits, one row at a time, softmax in float64."""
     losses = []
     with torch.no_grad():
-        for ids, mask, labels in zip(rows["input_ids"], rows["attention_mask"], rows["labels"], strict=True):
-            logits = model(input_ids=torch.tensor(ids[None]), attention_mask=torch.tensor(mask[None])).logits[0]
+        names = [name for name in ("input_ids", "attention_mask", "token_type_ids") if name in rows]
+        for i, labels in enumerate(rows["labels"]):
+            logits = model(**{name: torch.tensor(rows[name][i : i + 1]) for name in names}).logits[0]
             every = torch.nn.functional.cross_entropy(
                 logits.double(), torch.tensor(labels), reduction="none", ignore_index=-100
             )

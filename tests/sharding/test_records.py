@@ -40,6 +40,7 @@ PARTS = [
 PARTS += ["\u2028".encode(), "\x85".encode(), b"\x0b", b"\x0c", b"\x1c", b"\n \n", b"\n" + BOM + b"\n", b"x" * 70]
 files = st.lists(st.sampled_from(PARTS), max_size=40).map(b"".join)
 NO_LIMIT = 1 << 40
+CUT = {True: paragraph_records, False: line_records}
 
 
 def plain_lines(data: bytes) -> list[tuple[int, bytes]]:
@@ -76,7 +77,7 @@ def in_ranges(data: bytes, cuts: list[int], limit: int, *, paragraphs: bool) -> 
     found = []
     for start, stop in itertools.pairwise(edges):
         if start < stop:
-            mine = flat(list(range_records(io.BytesIO(data), start, stop, limit, paragraphs=paragraphs)))
+            mine = flat(list(range_records(io.BytesIO(data), start, stop, limit, CUT[paragraphs])))
             assert all(start <= s < stop for s, _, _ in mine)
             found += mine
     return found
@@ -97,7 +98,7 @@ def test_records_of_all_ranges_are_the_records_of_the_file(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(records, "BLOCK_BYTES", block)
         assert in_ranges(data, cuts, NO_LIMIT, paragraphs=paragraphs) == expected
-        cut = paragraph_records if paragraphs else line_records
+        cut = CUT[paragraphs]
         assert flat(list(cut(io.BytesIO(data).read, 0, NO_LIMIT))) == expected
 
 
@@ -156,7 +157,7 @@ def test_only_a_line_feed_ends_a_line() -> None:
 
 def test_short_reads_give_the_same_records(paragraphs: bool) -> None:
     data = b"\xef\xbb\xbfone\r\n\r\n\r\ntwo\nthree\n\n\n  four"
-    cut = paragraph_records if paragraphs else line_records
+    cut = CUT[paragraphs]
     whole = flat(list(cut(io.BytesIO(data).read, 0, NO_LIMIT)))
     stream = io.BytesIO(data)
     assert flat(list(cut(lambda _: stream.read(1), 0, NO_LIMIT))) == whole
@@ -172,7 +173,7 @@ def test_a_range_inside_one_long_record_is_not_read_to_the_end_of_the_file(parag
             return data
 
     file = Counting(b"x" * 40_000_000)
-    assert flat(list(range_records(file, 1_000_000, 2_000_000, 1 << 20, paragraphs=paragraphs))) == []
+    assert flat(list(range_records(file, 1_000_000, 2_000_000, 1 << 20, CUT[paragraphs]))) == []
     assert Counting.taken < 12_000_000
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clozeline.cli.main import EXIT_ERROR, EXIT_NO
-from clozeline.cli.options import output_options, rule_options, seed_option
+from clozeline.cli.options import build_mask_rule, output_options, rule_options, seed_option
 from clozeline.cli.report import print_json, warn
 from clozeline.errors import ConfigError
 
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
     from clozeline.assessment import Assessment, AssessOptions
     from clozeline.evaluation.evaluate import EvaluateProgress
+    from clozeline.evaluation.totals import Units
+    from clozeline.masking.transform import Masking
+
+
+_WORST = 10  # rows in the report, token by token
 
 
 @click.command("evaluate", epilog="Example: clozeline evaluate work/masked --model work/model --max-loss 2.5")
@@ -69,6 +74,14 @@ if TYPE_CHECKING:
     "--per-row", type=click.Path(path_type=Path, dir_okay=False), help="Write every row's figures to this Parquet file."
 )
 @click.option(
+    "--per-document",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The same for every document in every row, of data packed with --boundaries.",
+)
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), help="Write a report, with the worst rows, to this file."
+)
+@click.option(
     "--checkpoint", type=click.Path(path_type=Path, dir_okay=False), help="File that keeps what is done, every minute."
 )
 @click.option("--resume", is_flag=True, help="Go on from --checkpoint where it exists.")
@@ -79,6 +92,8 @@ def command(
     compare: str | None,
     max_loss: float | None,
     per_row: Path | None,
+    per_document: Path | None,
+    html: Path | None,
     as_json: bool,
     quiet: bool,
     verbose: bool,
@@ -94,11 +109,22 @@ def command(
     from clozeline.evaluation.ranks import leave, process_rank
 
     show = None if quiet else _bar(model)
-    found = assess(data, model, _options(values), against=compare, on_progress=show, on_warning=None if quiet else warn)
+    found = assess(
+        data,
+        model,
+        _options(data, values, _WORST if html else 0),
+        against=compare,
+        on_progress=show,
+        on_warning=None if quiet else warn,
+    )
     result = found.result
     if process_rank() == 0:
         if per_row is not None:
-            _write_rows(per_row, found)
+            _write_table(per_row, found.result.row_scores)
+        if per_document is not None:
+            _write_table(per_document, found.result.document_scores)
+        if html is not None:
+            _write_report(html, found)
         if as_json:
             print_json(found.to_json())
         else:
@@ -119,17 +145,11 @@ def command(
             raise SystemExit(EXIT_NO)
 
 
-def _options(values: dict[str, Any]) -> AssessOptions:
+def _options(data: str, values: dict[str, Any], worst: int) -> AssessOptions:
     from clozeline.assessment import AssessOptions
     from clozeline.evaluation.evaluate import EvaluateOptions
-    from clozeline.mask_function import MaskRule
-    from clozeline.masking.transform import Masking
 
-    masking = None
-    if values["mask_on_the_fly"]:
-        names = ("selection", "mask_prob", "mask_token_prob", "random_token_prob")
-        masking = Masking(seed=values["seed"], rule=MaskRule(**{name: values[name] for name in names}))
-    same = (
+    names = (
         "epochs",
         "limit_rows",
         "batch_rows",
@@ -141,9 +161,23 @@ def _options(values: dict[str, Any]) -> AssessOptions:
         "resume",
     )
     return AssessOptions(
-        masking=masking,
+        masking=_masking(data, values) if values["mask_on_the_fly"] else None,
+        worst_rows=worst,
         compute=EvaluateOptions(dtype=values["dtype"], pseudo_likelihood=values["pll"], compile=values["compile"]),
-        **{name: values[name] for name in same},
+        **{name: values[name] for name in names},
+    )
+
+
+def _masking(data: str, values: dict[str, Any]) -> Masking:
+    from clozeline.masking.counts import token_counts
+    from clozeline.masking.transform import Masking
+
+    rule = build_mask_rule(values)
+    return Masking(
+        seed=values["seed"],
+        rule=rule,
+        counts=token_counts(data) if rule.replacement == "frequency" else None,
+        allow_lower_rate=values["allow_lower_rate"],
     )
 
 
@@ -221,8 +255,18 @@ def _describe(found: Assessment) -> str:
     return "\n".join(lines)
 
 
-def _write_rows(path: Path, found: Assessment) -> None:
+def _write_table(path: Path, units: Units) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table(found.result.row_scores.columns()), path)
+    pq.write_table(pa.table(units.columns()), path)
+
+
+def _write_report(path: Path, found: Assessment) -> None:
+    from clozeline.evaluation.report import render
+
+    masks = ", ".join(f"{name} {value}" for name, value in found.masks.items())
+    facts = {"data": found.data, "model": found.model, "model sha256": found.model_sha256, "masks": masks}
+    path.write_text(
+        render("Loss on masked tokens", facts, found.result, found.comparison, found.worst), encoding="utf-8"
+    )

@@ -107,7 +107,7 @@ output_options = _all_of(
 # How work is run
 
 workers_option = click.option(
-    "-j", "--workers", type=click.IntRange(min=1), help="Worker processes.  [default: usable cores]"
+    "-j", "--workers", type=click.IntRange(min=1), help="Workers, at most.  [default: usable cores]"
 )
 engine_option = click.option(
     "--engine",
@@ -120,11 +120,14 @@ run_options = _all_of(
     workers_option,
     click.option(
         "--executor",
-        type=click.Choice(["processes", "serial"]),
-        default="processes",
+        type=click.Choice(["auto", "processes", "serial", "dask"]),
+        default="auto",
         show_default=True,
-        help="Where the work is done; never changes a byte.",
+        help="Where the work is done; never changes a byte. auto: in worker processes if there is enough to do for them.",
     ),
+    click.option("--dask-address", metavar="URL", help="Scheduler of a running dask cluster (tcp://10.0.0.1:8786)."),
+    click.option("--dask-scheduler-file", metavar="FILE", help="The same by the file that `dask scheduler` writes."),
+    click.option("--profile", is_flag=True, help="Tell where the time went: seconds and MB/s of input by section."),
     click.option(
         "--task-timeout",
         type=click.FloatRange(min=0, min_open=True),
@@ -137,17 +140,20 @@ run_options = _all_of(
 
 
 def build_run_options(values: dict[str, Any], quiet: bool, verbose: bool) -> RunOptions:
-    from clozeline.cli.report import progress, warn
+    from clozeline.cli.report import print_profile, progress, warn
     from clozeline.run.stage import RunOptions
 
     return RunOptions(
         workers=values["workers"],
         executor=values["executor"],
+        dask_address=values["dask_address"],
+        dask_scheduler_file=values["dask_scheduler_file"],
         resume=values["resume"],
         force=values["force"],
         task_timeout=values["task_timeout"],
         on_progress=None if quiet else progress(verbose=verbose),
         on_warning=None if quiet else warn,
+        on_profile=print_profile if values["profile"] else None,
     )
 
 
@@ -166,9 +172,17 @@ shard_options = _all_of(
         multiple=True,
         default=("lines",),
         show_default=True,
-        metavar="lines|blank-lines|files[:GLOB]",
-        help="How .txt files hold documents: one a line, separated by blank lines, or one a file. With :GLOB for the files whose "
-        "name matches; may be given several times, the last that fits decides.",
+        metavar="lines|blank-lines|files|wiki[:GLOB]",
+        help="How .txt files hold documents: one a line, separated by blank lines, one a file, or as WikiExtractor's <doc> "
+        "elements (files called wiki_NN always do). With :GLOB for the files whose name matches; may be given several times, the "
+        "last that fits decides.",
+    ),
+    click.option(
+        "--encoding",
+        default="utf-8",
+        show_default=True,
+        metavar="NAME|auto",
+        help="Of text, JSONL and CSV files: a name that Python knows, or auto to find it out for each file (and count them).",
     ),
     click.option("--text-field", default="text", show_default=True, help="Key or column of the text in other formats."),
     click.option(
@@ -228,6 +242,7 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
         shard_bytes=values["shard_bytes"],
         read=ReadOptions(
             documents=tuple(values["documents"]),
+            encoding=values["encoding"],
             text_field=values["text_field"],
             errors=values["errors"],
             max_document_bytes=values["max_document_bytes"],

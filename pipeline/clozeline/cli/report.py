@@ -11,7 +11,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from clozeline.run.stage import Progress, StageResult
+    from clozeline.run.stage import Profile, Progress, StageResult
     from clozeline.store.dataset import Data
 
 
@@ -62,6 +62,21 @@ def progress(*, verbose: bool) -> Callable[[Progress], None] | None:
     return update
 
 
+def print_profile(profile: Profile) -> None:
+    """Where the time went: a line for each section, the dearest first."""
+    megabytes = profile.input_bytes / 1e6
+    total = sum(cpu for _, cpu in profile.sections.values())
+    click.echo(
+        f"clozeline {profile.stage}: {megabytes:,.1f} MB in {profile.seconds:.2f} s, {megabytes / profile.seconds:,.1f} MB/s, "
+        f"{profile.workers} worker{'s' * (profile.workers > 1)}, {total:.2f} s of CPU in jobs",
+        err=True,
+    )
+    click.echo(f"  {'section':<14}{'wall s':>9}{'CPU s':>9}{'of CPU':>8}{'MB per CPU s':>14}", err=True)
+    for name, (wall, cpu) in sorted(profile.sections.items(), key=lambda item: -item[1][1]):
+        rate = f"{megabytes / cpu:,.0f}" if cpu > 0.0005 else "-"
+        click.echo(f"  {name:<14}{wall:>9.3f}{cpu:>9.3f}{cpu / (total or 1):>8.1%}{rate:>14}", err=True)
+
+
 def describe(result: StageResult) -> str:
     """A stage's result and its ledger, for people."""
     kind = {"sharding": "text", "packing": "packed", "masking": "masked"}[result.stage]
@@ -108,10 +123,11 @@ def describe_data(data: Data) -> tuple[str, dict[str, Any]]:
         f"{data.location}: {kind}, {len(manifest.shards)} shards, {manifest.rows:,} {unit}, {manifest.bytes:,} bytes"
     ]
     if metadata.row_length and metadata.tokenizer:
-        fill = manifest.tokens / max(1, manifest.rows * metadata.row_length)
-        lines.append(
-            f"  rows of {metadata.row_length} tokens, {fill:.2%} full; vocabulary of {metadata.tokenizer.vocabulary_size:,}"
-        )
+        lengths = sorted({entry.row_length or metadata.row_length for entry in manifest.shards})
+        positions = sum(entry.rows * (entry.row_length or metadata.row_length) for entry in manifest.shards)
+        fill = manifest.tokens / max(1, positions)
+        of = ", ".join(map(str, lengths))
+        lines.append(f"  rows of {of} tokens, {fill:.2%} full; vocabulary of {metadata.tokenizer.vocabulary_size:,}")
     if metadata.stage == "masking":
         lines.append(f"  {copies} copies under seed {metadata.seed}, mask function version {metadata.mask_function}")
     for stage, config in [*((s["stage"], s["config"]) for s in metadata.lineage), (metadata.stage, metadata.config)]:

@@ -8,6 +8,7 @@ import click
 
 from clozeline.cli.options import output_options
 from clozeline.cli.report import describe_data, print_json
+from clozeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from clozeline.store.dataset import Data
@@ -20,41 +21,121 @@ _STYLES: dict[str, dict[str, Any]] = {
     "random": {"fg": "magenta", "bold": True},
     "keep": {"fg": "yellow", "underline": True},
 }
+_BY_REASON = ("added", "dropped")
 LEGEND = "[MASK=word] replaced by the mask token, drawn[RANDOM=word] by a random one, word[KEEP] selected and kept"
 
 
 @click.command("show", epilog="Example: clozeline show work/masked --rows 2")
-@click.argument("data", metavar="DIR")
+@click.argument("data", nargs=-1, required=True, metavar="DIR...")
 @click.option("--rows", type=click.IntRange(min=0), default=0, show_default=True, help="How many rows to print.")
 @click.option("--row", type=click.IntRange(min=0), default=0, show_default=True, help="The first row to print.")
 @click.option("--copy", type=click.IntRange(min=0), default=0, show_default=True, help="Of which copy.")
+@click.option("--where", metavar="DOC_ID", help="Which rows hold a document, for data packed with --provenance.")
+@click.option("--packing", is_flag=True, help="How documents lie in rows; several DIRs side by side.")
 @output_options
-def command(data: str, rows: int, row: int, copy: int, as_json: bool, quiet: bool, verbose: bool) -> None:
+def command(
+    data: tuple[str, ...],
+    rows: int,
+    row: int,
+    copy: int,
+    where: str | None,
+    packing: bool,
+    as_json: bool,
+    quiet: bool,
+    verbose: bool,
+) -> None:
     """Describe a data set and print some of its rows.
 
-    DIR is what shard, pack or mask wrote. Selected tokens are marked and, on a terminal, coloured.
+    DIR is what shard, pack or mask wrote. Selected tokens are marked and, on a terminal, coloured. Rows of data packed with
+    --provenance are followed by the documents they hold.
     """
     from clozeline.store.dataset import Data
 
-    opened = Data(data)
-    printed = (
-        _text_rows(opened, row, rows) if opened.metadata.stage == "sharding" else _token_rows(opened, row, rows, copy)
-    )
+    if len(data) > 1 and not packing:
+        raise ConfigError("several data sets can only be compared: give --packing, or one DIR")
+    opened = [Data(path) for path in data]
+    if packing:
+        _show_packing(opened, as_json=as_json)
+    elif where is not None:
+        _show_document(opened[0], where, as_json=as_json)
+    else:
+        _show(opened[0], row, rows, copy, as_json=as_json, quiet=quiet)
+
+
+def _show_packing(opened: list[Data], *, as_json: bool) -> None:
+    from clozeline.packing.report import packing_report
+
+    reports = [packing_report(data) for data in opened]
     if as_json:
-        print_json({**describe_data(opened)[1], "shown": printed})
+        print_json([report.to_json() for report in reports])
+    else:
+        click.echo(compare_packing([report.to_json() for report in reports]))
+
+
+def compare_packing(reports: list[dict[str, Any]]) -> str:
+    """Packing reports as a table, a column for each."""
+    lines = {name: [_figure(name, report[name]) for report in reports] for name in reports[0] if name not in _BY_REASON}
+    for kind in _BY_REASON:
+        for reason in sorted({reason for report in reports for reason in report[kind]}):
+            lines[f"{kind}: {reason}"] = [f"{report[kind].get(reason, 0):,}" for report in reports]
+    names = [name.replace("_", " ") for name in lines]
+    first = max(map(len, names))
+    widths = [max(len(line[i]) for line in lines.values()) for i in range(len(reports))]
+    return "\n".join(
+        f"{name:<{first}}  " + "  ".join(f"{text:>{width}}" for text, width in zip(line, widths, strict=True))
+        for name, line in zip(names, lines.values(), strict=True)
+    )
+
+
+def _figure(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}" if name == "documents_per_row" else f"{value:.2%}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _show_document(data: Data, doc_id: str, *, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from clozeline.packing.provenance import find_document
+
+    found = find_document(data, doc_id)
+    if as_json:
+        print_json({"doc_id": doc_id, "found": [asdict(stretch) for stretch in found]})
         return
-    click.echo(describe_data(opened)[0])
-    marks = opened.metadata.stage == "masking" and rows
+    if not found:
+        click.echo(f"{data.location}: no row holds {doc_id}")
+        return
+    click.echo(f"{data.location}: {doc_id} stands in {len({s.row for s in found})} rows")
+    for s in found:
+        click.echo(
+            f"  row {s.row} (shard {s.shard}, row {s.shard_row}), positions {s.start} to {s.start + s.tokens - 1}: its tokens "
+            f"{s.first_token} to {s.first_token + s.tokens - 1} of {s.document_tokens}"
+        )
+
+
+def _show(data: Data, row: int, rows: int, copy: int, *, as_json: bool, quiet: bool) -> None:
+    printed = _text_rows(data, row, rows) if data.metadata.stage == "sharding" else _token_rows(data, row, rows, copy)
+    if as_json:
+        print_json({**describe_data(data)[1], "shown": printed})
+        return
+    click.echo(describe_data(data)[0])
+    marks = data.metadata.stage == "masking" and rows
     if marks and not quiet:
         click.echo(f"  {LEGEND}")
     for number, shown in enumerate(printed, row):
         click.echo(f"\nrow {number}" + (f", copy {copy}" if marks else ""))
         click.echo(shown["text"] if "text" in shown else _coloured(shown["pieces"]))
+        for s in shown.get("sources", ()):
+            click.echo(
+                f"  positions {s['start']} to {s['start'] + s['tokens'] - 1}: {s['doc_id']}, its tokens {s['first_token']} to "
+                f"{s['first_token'] + s['tokens'] - 1} of {s['document_tokens']}"
+            )
 
 
 def _token_rows(data: Data, first: int, count: int, copy: int) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
+    from clozeline.packing.provenance import find_sources
     from clozeline.verification.rows import RowDecoder, decode_row
 
     if not count:
@@ -62,7 +143,12 @@ def _token_rows(data: Data, first: int, count: int, copy: int) -> list[dict[str,
     decoder = RowDecoder.of(data)
     total = sum(entry.rows for entry in data.manifest.shards if entry.copy == copy)
     last = max(min(first + count, total), first + 1)
-    return [{"pieces": [asdict(p) for p in decode_row(data, decoder, row, copy)]} for row in range(first, last)]
+    shown: list[dict[str, Any]] = []
+    for row in range(first, last):
+        shown.append({"pieces": [asdict(p) for p in decode_row(data, decoder, row, copy)]})
+        if data.metadata.config.get("provenance"):
+            shown[-1]["sources"] = [asdict(s) for s in find_sources(data, row)]
+    return shown
 
 
 def _text_rows(data: Data, first: int, count: int) -> list[dict[str, Any]]:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from clozeline.evaluation.result import RowScores
-    from clozeline.evaluation.totals import Totals
+    from clozeline.evaluation.totals import Totals, Units
 
 _BINS = 16
 DECILES = 10
@@ -47,7 +46,9 @@ class Group:
         return asdict(self)
 
 
-def breakdowns(totals: Totals, rows: RowScores, special_ids: Sequence[int]) -> dict[str, tuple[Group, ...]]:
+def breakdowns(
+    totals: Totals, rows: Units, documents: Units, special_ids: Sequence[int]
+) -> dict[str, tuple[Group, ...]]:
     """All groupings; empty groups at either end are left out."""
     found: dict[str, tuple[Group, ...]] = {}
     if totals.by_action.count.any():
@@ -56,8 +57,10 @@ def breakdowns(totals: Totals, rows: RowScores, special_ids: Sequence[int]) -> d
     if length:
         found["position"] = _binned(totals.by_position, np.arange(length))
     if len(rows):
-        found["row_length"] = _binned(rows.tally, rows.tokens)
+        found["row_length"] = _binned(rows.tally, rows["tokens"])
         found["masks_in_row"] = _binned(rows.tally, rows.tally.count)
+    if len(documents):
+        found["document_length"] = _binned(documents.tally, documents["tokens"])
     if totals.by_token.count.any():
         deciles = frequency_deciles(totals.seen, special_ids)
         tally = totals.by_token.collected(deciles[: totals.by_token.table.shape[1]], DECILES)

@@ -52,7 +52,7 @@ def compare(first: EvaluateResult, second: EvaluateResult, model: str, model_sha
         DataError: the results are of different rows or masks.
     """
     a, b = first.row_scores, second.row_scores
-    keys_a, keys_b = (np.stack([r.masking, r.shard, r.row, r.tally.count]) for r in (a, b))
+    keys_a, keys_b = (np.stack([*r.identity[:3], r.tally.count]) for r in (a, b))
     if keys_a.shape != keys_b.shape or (keys_a != keys_b).any():
         raise DataError(
             "the two results are of different rows or masks and cannot be compared; evaluate both on the same"

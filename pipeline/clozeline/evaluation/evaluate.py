@@ -19,18 +19,18 @@ import torch
 from clozeline.errors import ConfigError, DataError
 from clozeline.evaluation.device import find_dtype
 from clozeline.evaluation.ranks import gather, process_count
+from clozeline.evaluation.reader import BatchReader
 from clozeline.evaluation.result import EvaluateResult, summarise
 from clozeline.evaluation.scorer import Scorer
-from clozeline.evaluation.totals import Selected, Totals
-from clozeline.mask_function import IGNORE
+from clozeline.evaluation.totals import Totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
     from torch import nn
 
     from clozeline.evaluation.checkpoint import Checkpoint
+    from clozeline.evaluation.reader import RowBatch
     from clozeline.evaluation.scorer import Pending
     from clozeline.store.manifest import TokenizerFacts
 
@@ -91,7 +91,8 @@ def evaluate(
         model: a masked language model; used where it is, in evaluation mode, and left in the mode it was in.
         batches: dicts of tensors or arrays: `input_ids` (B, L), `labels` (B, L) with the original id where selected and -100
             elsewhere, `attention_mask` (B, L) with 0 for padding; `shard` and `row` (B,) say which row it is, and `masking` (B,)
-            which masking of it. Rows without these are numbered as they come.
+            which masking of it. Rows without these are numbered as they come. `document_lengths` (B, S), tokens of each document
+            in the row, adds figures by document.
         tokenizer: of the data: its mask id tells the actions apart. Taken from `batches.metadata` where there is that.
         expected_rows: of all processes together, to be held against what was scored.
 
@@ -101,37 +102,30 @@ def evaluate(
     """
     options = options or EvaluateOptions()
     tokenizer = tokenizer or getattr(getattr(batches, "metadata", None), "tokenizer", None)
-    if options.pseudo_likelihood and tokenizer is None:
-        raise ConfigError("a pseudo-log-likelihood needs the mask id: give `tokenizer`")
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    scorer = Scorer(
-        model,
-        device,
-        find_dtype(options.dtype, device),
-        mask_id=tokenizer.mask_id if tokenizer is not None and options.pseudo_likelihood else None,
-        batch_rows=options.batch_rows,
-        compile=options.compile,
-        on_warning=on_warning,
-    )
+    scorer = make_scorer(model, options, tokenizer, on_warning)
+    device = scorer.device
     totals = Totals()
     resumed = checkpoint.load_into(totals) if checkpoint is not None else 0
-    resumed_rows = totals.rows
+    resumed_rows = len(totals.rows)
     special = tokenizer.special_ids if tokenizer is not None else ()
-    reader = _Reader(tokenizer, options.pseudo_likelihood, scorer.vocabulary_size, totals.rows)
-    waiting: deque[tuple[_Batch, Pending]] = deque()
+    reader = BatchReader(
+        tokenizer,
+        every_token=options.pseudo_likelihood,
+        vocabulary_size=scorer.vocabulary_size,
+        first_row=resumed_rows,
+    )
+    waiting: deque[tuple[RowBatch, Pending]] = deque()
     begun = time.perf_counter()
 
     def settle() -> None:
         batch, pending = waiting.popleft()
         mask_id = None if tokenizer is None else tokenizer.mask_id
-        totals.add(batch.identity, batch.original, batch.selected, pending.scores(), mask_id)
+        totals.add(batch, pending.scores(), mask_id)
         if on_progress is not None:
             total = totals.by_position.total()
             loss = float(total.means()[0]) if total.count[0] else None
-            seconds = time.perf_counter() - begun
-            on_progress(
-                EvaluateProgress(rows=totals.rows, loss=loss, rows_per_second=(totals.rows - resumed_rows) / seconds)
-            )
+            rows, seconds = len(totals.rows), time.perf_counter() - begun
+            on_progress(EvaluateProgress(rows=rows, loss=loss, rows_per_second=(rows - resumed_rows) / seconds))
 
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -155,10 +149,10 @@ def evaluate(
     everything, states = Totals(), gather(mine)
     for state in states:
         everything.merge(state)
-    if expected_rows is not None and everything.rows != expected_rows:
+    if expected_rows is not None and len(everything.rows) != expected_rows:
         raise DataError(
-            f"{everything.rows:,} rows were scored, {expected_rows:,} expected: a part of the data was not read, or a process was "
-            "lost; there is no result"
+            f"{len(everything.rows):,} rows were scored, {expected_rows:,} expected: a part of the data was not read, or a "
+            "process was lost; there is no result"
         )
     return summarise(
         everything,
@@ -173,63 +167,26 @@ def evaluate(
     )
 
 
+def make_scorer(
+    model: nn.Module,
+    options: EvaluateOptions,
+    tokenizer: TokenizerFacts | None,
+    on_warning: Callable[[str], None] | None = None,
+) -> Scorer:
+    """The model as a function from batches to scores, on the device where it is."""
+    if options.pseudo_likelihood and tokenizer is None:
+        raise ConfigError("a pseudo-log-likelihood needs the mask id: give `tokenizer`")
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    return Scorer(
+        model,
+        device,
+        find_dtype(options.dtype, device),
+        mask_id=tokenizer.mask_id if tokenizer is not None and options.pseudo_likelihood else None,
+        batch_rows=options.batch_rows,
+        compile=options.compile,
+        on_warning=on_warning,
+    )
+
+
 def _name(device: torch.device) -> str:
     return f"cuda ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    inputs: dict[str, NDArray[Any]]
-    identity: NDArray[np.int64]
-    original: NDArray[np.int64]
-    selected: Selected
-
-
-class _Reader:
-    """Makes checked arrays of batches."""
-
-    def __init__(self, tokenizer: TokenizerFacts | None, every_token: bool, vocabulary_size: int, rows: int) -> None:
-        self._special = np.array(tokenizer.special_ids if tokenizer is not None else (), np.int64)
-        self._mask_id = -1 if tokenizer is None else tokenizer.mask_id
-        self._every_token, self._vocabulary_size, self._rows = every_token, vocabulary_size, rows
-
-    def read(self, raw: dict[str, Any]) -> _Batch:
-        batch = {name: np.asarray(value) for name, value in raw.items()}
-        if "row" in batch and (batch["row"] < 0).any():  # rows that only fill up a batch
-            batch = {name: values[batch["row"] >= 0] for name, values in batch.items()}
-        ids = batch["input_ids"].astype(np.int64, copy=False)
-        rows = len(ids)
-        identity = np.zeros((4, rows), np.int64)
-        identity[0] = batch.get("masking", 0)
-        identity[1] = batch.get("shard", 0)
-        identity[2] = batch.get("row", np.arange(self._rows, self._rows + rows))
-        self._rows += rows
-        attention = batch.get("attention_mask")
-        real = np.ones(ids.shape, bool) if attention is None else attention.astype(bool)
-        identity[3] = real.sum(axis=1)
-        labels = batch.get("labels")
-        original = ids if labels is None else np.where(labels == IGNORE, ids, labels)
-        if self._every_token:
-            ids = original
-            chosen = real & ~np.isin(ids, self._special)
-        elif labels is None:
-            raise DataError("the rows have no labels, so nothing is selected; mask them, or give --mask-on-the-fly")
-        else:
-            chosen = labels != IGNORE
-        largest = max(int(ids.max(initial=0)), int(original.max(initial=0)))
-        if largest >= self._vocabulary_size or original.min(initial=0) < 0:
-            raise DataError(
-                f"row {identity[2, 0]} of shard {identity[1, 0]}, or one of the {rows - 1} after it, holds id {largest}; the model "
-                f"has {self._vocabulary_size:,}: the rows were made with another vocabulary"
-            )
-        row, position = np.nonzero(chosen)
-        inputs_there = ids[row, position] if not self._every_token else np.full(len(row), self._mask_id)
-        selected = Selected(row, position, original[row, position], inputs_there)
-        # Columns that are padding in every row are not computed.
-        width = int(np.flatnonzero(real.any(axis=0)).max(initial=-1)) + 1
-        inputs = {"input_ids": ids[:, :width]}
-        if not real[:, :width].all():
-            inputs["attention_mask"] = real[:, :width].astype(np.int64)
-        if "token_type_ids" in batch:
-            inputs["token_type_ids"] = batch["token_type_ids"][:, :width].astype(np.int64)
-        return _Batch(inputs, identity, original[real], selected)

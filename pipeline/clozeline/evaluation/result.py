@@ -14,47 +14,8 @@ from clozeline.evaluation.interval import Z95, by_cluster, ratio_standard_error
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from clozeline.evaluation.breakdown import Group
-    from clozeline.evaluation.tally import Tally
-    from clozeline.evaluation.totals import Totals
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RowScores:
-    """Every row in the order of (masking, shard, row).
-
-    Attributes:
-        masking, shard, row: int64 (R,), identity: which static copy or on-the-fly epoch, which packed shard, which row of it.
-        tokens: int64 (R,), positions that are not padding.
-        tally: of R groups.
-    """
-
-    masking: NDArray[np.int64]
-    shard: NDArray[np.int64]
-    row: NDArray[np.int64]
-    tokens: NDArray[np.int64]
-    tally: Tally
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """The table that `--per-row` writes."""
-        tally = self.tally
-        return {
-            "masking": self.masking,
-            "shard": self.shard,
-            "row": self.row,
-            "tokens": self.tokens,
-            "selected": tally.count,
-            "loss_sum": tally.sums(),
-            "loss": tally.means(),
-            "top1": tally.top1,
-            "top5": tally.top5,
-            "not_finite": tally.not_finite,
-        }
+    from clozeline.evaluation.totals import Totals, Units
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,13 +32,15 @@ class EvaluateResult:
         accuracy, top5_accuracy: share of the selected tokens that are the model's first choice, or among its first five.
         selected_tokens, tokens, rows: tokens predicted, tokens that are not padding, rows read; all maskings together.
         maskings: for each copy or epoch its loss, in order; `masking_spread` is their standard deviation (n - 1), None for one.
-        by: groups of the selected tokens: "action", "position", "row_length", "masks_in_row", "frequency_decile".
+        by: groups of the selected tokens: "action", "position", "row_length", "masks_in_row", "frequency_decile",
+            and with document boundaries "document_length".
         not_finite_tokens, not_finite_rows: tokens without a finite loss, and the first 20 rows that hold them.
         head: where the vocabulary head was computed: "selected positions" or "every position".
         device, dtype, batch_rows, processes: how; `batch_rows` is what was left after halving for memory.
         seconds, rows_per_second, tokens_per_second: of this run, all processes together; rows that `resumed_rows` counts were
             done before and are not in the rates.
-        row_scores: every row; not in the JSON.
+        row_scores: every row, in the order of (masking, shard, row); not in the JSON.
+        document_scores: every document of every row, where boundaries are known; not in the JSON.
     """
 
     loss: float | None
@@ -104,11 +67,12 @@ class EvaluateResult:
     rows_per_second: float
     tokens_per_second: float
     resumed_rows: int
-    row_scores: RowScores = field(repr=False, compare=False)
+    row_scores: Units = field(repr=False, compare=False)
+    document_scores: Units = field(repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values; NaN and infinity, which JSON has not, become null."""
-        body = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "row_scores"}
+        body = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("row_scores", "document_scores")}
         body["by"] = {name: [group.to_json() for group in groups] for name, groups in self.by.items()}
         cleaned: dict[str, Any] = _finite(body)
         return cleaned
@@ -126,15 +90,16 @@ def summarise(
     Raises:
         DataError: a row was scored twice.
     """
-    identity, tally = totals.row_table()
-    masking, shard, row, tokens = identity
-    rows = RowScores(masking=masking, shard=shard, row=row, tokens=tokens, tally=tally)
+    rows, documents = totals.rows.in_order(), totals.documents.in_order()
+    tally = rows.tally
     total = tally.total()
     selected = int(total.count[0])
     loss = float(total.means()[0]) if selected else None
-    sums, counts = by_cluster(identity[1:3], tally.sums(), tally.count) if len(rows) else (np.zeros(0), np.zeros(0))
+    sums, counts = (
+        by_cluster(rows.identity[1:3], tally.sums(), tally.count) if len(rows) else (np.zeros(0), np.zeros(0))
+    )
     error = ratio_standard_error(sums, counts.astype(np.int64))
-    numbers, place = np.unique(masking, return_inverse=True)
+    numbers, place = np.unique(rows["masking"], return_inverse=True)
     by_masking = tally.collected(place, len(numbers))
     maskings = tuple(float(m) if n else None for m, n in zip(by_masking.means(), by_masking.count, strict=True))
     bad = np.flatnonzero(tally.not_finite)
@@ -152,10 +117,10 @@ def summarise(
         rows=len(rows),
         maskings=maskings,
         masking_spread=_spread(maskings),
-        by=breakdowns(totals, rows, special_ids),
+        by=breakdowns(totals, rows, documents, special_ids),
         not_finite_tokens=int(total.not_finite[0]),
         not_finite_rows=tuple(
-            {"masking": int(masking[i]), "shard": int(shard[i]), "row": int(row[i]), "tokens": int(tally.not_finite[i])}
+            {**{name: int(rows[name][i]) for name in ("masking", "shard", "row")}, "tokens": int(tally.not_finite[i])}
             for i in bad[:20]
         ),
         seconds=seconds,
@@ -163,6 +128,7 @@ def summarise(
         tokens_per_second=totals.tokens * (done / max(1, len(rows))) / seconds,
         resumed_rows=resumed_rows,
         row_scores=rows,
+        document_scores=documents,
         **how,
     )
 

@@ -6,6 +6,7 @@ Shapes: B rows of L positions, N selected positions in them, H hidden units, V l
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from clozeline.errors import ConfigError
+from clozeline.evaluation.device import first_batch_rows
 from clozeline.evaluation.heads import find_head
 from clozeline.evaluation.tally import TokenScores
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from clozeline.evaluation.totals import Selected
+    from clozeline.evaluation.reader import Selected
 
 LOGITS_AT_ONCE = 2**25  # elements; 128 MiB as float32
 _TOP = 5
@@ -86,11 +88,12 @@ class Scorer:
         dtype: of the matrix products, by autocast; None for the model's own.
         mask_id: mask each selected token on its own, one row each (Salazar et al. 2020, section 2.3); None where the rows are
             masked already.
-        batch_rows: rows at once; None for all that come together.
+        batch_rows: rows at once; None for all that come together, or with `mask_id` for a number that suits the device.
         compile: pass the encoder through `torch.compile`.
 
     Attributes:
         head: "selected positions", or "every position" where the head cannot be called apart.
+        dtype, device: as given.
         largest_batch: rows of the largest batch so far.
         vocabulary_size: ids that the model knows.
     """
@@ -106,11 +109,12 @@ class Scorer:
         compile: bool = False,
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
-        self.dtype, self._device, self._mask_id = dtype, device, mask_id
-        self._batch_rows, self._warn = batch_rows or sys.maxsize, on_warning
+        self.dtype, self.device, self._mask_id = dtype, device, mask_id
+        self._batch_rows, self._warn = batch_rows, on_warning
         self.largest_batch = 0
         self._head = find_head(model)
         encoder: Any = model.base_model if self._head is not None else model
+        self._segments = _takes_segments(encoder)
         self._encoder: Any = torch.compile(encoder) if compile else encoder
         self.head = "every position" if self._head is None else "selected positions"
         self.vocabulary_size = vocabulary_rows(model)
@@ -126,6 +130,11 @@ class Scorer:
             ConfigError: a single row does not fit into the device's memory.
         """
         parts = []
+        if not self._segments:
+            inputs = {name: values for name, values in inputs.items() if name != "token_type_ids"}
+        if self._batch_rows is None:
+            together = len(inputs["input_ids"]) if self._mask_id is None else 0
+            self._batch_rows = max(together, first_batch_rows(self.device, inputs["input_ids"].shape[1]))
         # What is done at once is rows, or with `mask_id` tokens, each of which makes a row.
         units = len(inputs["input_ids"] if self._mask_id is None else selected.rows)
         start = 0
@@ -146,15 +155,15 @@ class Scorer:
     def _halve(self, rows: int) -> None:
         if rows == 1:
             raise ConfigError(
-                f"one row does not fit into the memory of {self._device}; use a smaller model, --dtype bf16, or --device cpu"
+                f"one row does not fit into the memory of {self.device}; use a smaller model, --dtype bf16, or --device cpu"
             ) from None
         self._batch_rows = rows // 2
         self.largest_batch = 0
-        if self._device.type == "cuda":
+        if self.device.type == "cuda":
             torch.cuda.empty_cache()
         if self._warn is not None:
             self._warn(
-                f"{rows} rows do not fit into the memory of {self._device}: going on with {self._batch_rows} at once"
+                f"{rows} rows do not fit into the memory of {self.device}: going on with {self._batch_rows} at once"
             )
 
     def _run(self, inputs: dict[str, Any], selected: Selected, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
@@ -177,15 +186,15 @@ class Scorer:
 
     def _send(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self._device.type == "cuda":  # from pinned memory the copy does not hold up the host
-            return tensor.pin_memory().to(self._device, non_blocking=True)
-        return tensor.to(self._device)
+        if self.device.type == "cuda":  # from pinned memory the copy does not hold up the host
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
 
     @torch.inference_mode()
     def _score(self, inputs: dict[str, Tensor], index: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         count = len(index)
-        loss = torch.empty(count, dtype=wide(self._device), device=self._device)
-        above = torch.empty(count, dtype=torch.int64, device=self._device)
+        loss = torch.empty(count, dtype=wide(self.device), device=self.device)
+        above = torch.empty(count, dtype=torch.int64, device=self.device)
         with self._precision():
             hidden = _first(self._encoder(**inputs))
             hidden = hidden.reshape(-1, hidden.shape[-1])[index]
@@ -200,7 +209,7 @@ class Scorer:
     def _precision(self) -> contextlib.AbstractContextManager[Any]:
         if self.dtype is None:
             return contextlib.nullcontext()
-        return torch.autocast(self._device.type, dtype=self.dtype)
+        return torch.autocast(self.device.type, dtype=self.dtype)
 
 
 def _first(output: Any) -> Tensor:
@@ -220,6 +229,12 @@ def vocabulary_rows(model: Any) -> int:
         if layer is not None:
             sizes.append(int(layer.weight.shape[0]))
     return min(sizes, default=sys.maxsize)
+
+
+def _takes_segments(encoder: Any) -> bool:
+    """Whether a model tells segment A from segment B."""
+    kinds = getattr(getattr(encoder, "config", None), "type_vocab_size", 0)
+    return kinds > 1 and "token_type_ids" in inspect.signature(encoder.forward).parameters
 
 
 def _out_of_memory(error: RuntimeError) -> bool:

@@ -1,40 +1,100 @@
 """What an evaluation has found so far: tallies over tokens and a line for each row, to be merged, saved and summed up.
 
-Shapes: B rows of L positions, N selected tokens in them, R rows so far.
+Shapes: B rows of L positions, N selected tokens in them, U rows or documents.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clozeline.errors import DataError
-from clozeline.evaluation.tally import Tally, TokenScores
+from clozeline.evaluation.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from clozeline.evaluation.reader import RowBatch
+    from clozeline.evaluation.tally import TokenScores
+
 ACTIONS = ("mask", "random", "keep")
-IDENTITY = ("masking", "shard", "row", "tokens")
+ROW = ("masking", "shard", "row", "tokens")
+DOCUMENT = ("masking", "shard", "row", "document", "tokens")
 
 
-@dataclass(frozen=True, slots=True)
-class Selected:
-    """The selected tokens of a batch.
+class Units:
+    """A tally for each of many rows or documents.
 
-    Attributes:
-        rows, positions: int64 (N,), where: row within the batch, position within the row.
-        labels, inputs: int64 (N,), the original ids and what stands in their place.
+    Args:
+        names: of the identity's columns; all but the last tell units apart, the last is the number of tokens.
     """
 
-    rows: NDArray[np.int64]
-    positions: NDArray[np.int64]
-    labels: NDArray[np.int64]
-    inputs: NDArray[np.int64]
+    def __init__(
+        self, names: tuple[str, ...], identity: NDArray[np.int64] | None = None, tally: Tally | None = None
+    ) -> None:
+        self.names = names
+        self._identities = [np.zeros((len(names), 0), np.int64) if identity is None else identity]
+        self._tables = [Tally(0).table if tally is None else tally.table]
+
+    def append(self, identity: NDArray[np.int64], table: NDArray[np.int64]) -> None:
+        """More units: int64 (len(names), U), and a tally's table of U groups."""
+        self._identities.append(identity)
+        self._tables.append(table)
+
+    def __len__(self) -> int:
+        return sum(identity.shape[1] for identity in self._identities)
+
+    @property
+    def identity(self) -> NDArray[np.int64]:
+        self._identities = [np.concatenate(self._identities, axis=1)]
+        return self._identities[0]
+
+    @property
+    def tally(self) -> Tally:
+        tally = Tally(0)
+        tally.table = np.concatenate(self._tables, axis=1)
+        self._tables = [tally.table]
+        return tally
+
+    def __getitem__(self, name: str) -> NDArray[np.int64]:
+        """A column of the identity, int64 (U,)."""
+        column: NDArray[np.int64] = self.identity[self.names.index(name)]
+        return column
+
+    def in_order(self) -> Units:
+        """Sorted by identity.
+
+        Raises:
+            DataError: a unit is there twice.
+        """
+        keys = len(self.names) - 1
+        order = np.lexsort(self.identity[keys - 1 :: -1])
+        identity, tally = self.identity[:, order], self.tally
+        twice = np.flatnonzero((np.diff(identity[:keys], axis=1) == 0).all(axis=0))
+        if len(twice):
+            masking, shard, row = identity[:3, twice[0]].tolist()
+            raise DataError(
+                f"row {row} of shard {shard} was scored twice in masking {masking} ({len(twice):,} repetitions in all): the "
+                "batches repeat rows; give each row once"
+            )
+        tally.table = tally.table[:, order]
+        return Units(self.names, identity, tally)
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """As a table: the identity, then `selected`, `loss_sum` and `loss` (nats), `top1`, `top5`, `not_finite` (tokens)."""
+        tally = self.tally
+        return {
+            **{name: self[name] for name in self.names},
+            "selected": tally.count,
+            "loss_sum": tally.sums(),
+            "loss": tally.means(),
+            "top1": tally.top1,
+            "top5": tally.top5,
+            "not_finite": tally.not_finite,
+        }
 
 
 class Totals:
@@ -44,77 +104,45 @@ class Totals:
         by_action, by_position, by_token: tallies over mask, random, keep (empty where the mask id is not known), over
             positions in the row, and over original ids.
         seen: int64 (V,), how often each original id occurs among all positions that are not padding.
+        rows, documents: each row's tally, and where rows come with `document_lengths` that of each document in them.
+        tokens: positions that are not padding.
     """
 
     def __init__(self) -> None:
         self.by_action, self.by_position, self.by_token = Tally(len(ACTIONS)), Tally(0), Tally(0)
         self.seen = np.zeros(0, np.int64)
-        self._identities: list[NDArray[np.int64]] = []
-        self._tallies: list[NDArray[np.int64]] = []
-        self.rows = self.tokens = 0
+        self.rows, self.documents = Units(ROW), Units(DOCUMENT)
+        self.tokens = 0
 
-    def add(
-        self,
-        identity: NDArray[np.int64],
-        original: NDArray[np.int64],
-        selected: Selected,
-        scores: TokenScores,
-        mask_id: int | None,
-    ) -> None:
-        """Adds a batch.
-
-        Args:
-            identity: int64 (4, B): masking, shard, row, and tokens that are not padding, of each row.
-            original: int64 (T,), the original ids of all positions that are not padding.
-        """
-        by_row = Tally(identity.shape[1])
+    def add(self, batch: RowBatch, scores: TokenScores, mask_id: int | None) -> None:
+        """Adds a batch; `scores` are of its selected tokens."""
+        selected = batch.selected
+        by_row = Tally(batch.identity.shape[1])
         by_row.add(selected.rows, scores)
-        self._identities.append(identity)
-        self._tallies.append(by_row.table)
-        self.rows += identity.shape[1]
-        self.tokens += len(original)
+        self.rows.append(batch.identity, by_row.table)
+        if batch.documents is not None and selected.documents is not None:
+            by_document = Tally(batch.documents.shape[1])
+            by_document.add(selected.documents, scores)
+            self.documents.append(batch.documents, by_document.table)
+        self.tokens += len(batch.original)
         self.by_position.add(selected.positions, scores)
         self.by_token.add(selected.labels, scores)
         if mask_id is not None:
             masked, kept = selected.inputs == mask_id, selected.inputs == selected.labels
             self.by_action.add(np.where(masked, 0, np.where(kept, 2, 1)), scores)
-        self.seen = _added(self.seen, np.bincount(original))
-
-    def row_table(self) -> tuple[NDArray[np.int64], Tally]:
-        """Every row in the order of (masking, shard, row): its identity, int64 (4, R), and its tally.
-
-        Raises:
-            DataError: a row was scored twice.
-        """
-        tally = Tally(0)
-        if not self._identities:
-            return np.zeros((len(IDENTITY), 0), np.int64), tally
-        identity, table = np.concatenate(self._identities, axis=1), np.concatenate(self._tallies, axis=1)
-        order = np.lexsort(identity[2::-1])
-        identity = identity[:, order]
-        twice = np.flatnonzero((np.diff(identity[:3], axis=1) == 0).all(axis=0))
-        if len(twice):
-            masking, shard, row = identity[:3, twice[0]].tolist()
-            raise DataError(
-                f"row {row} of shard {shard} was scored twice in masking {masking} ({len(twice):,} repetitions in all): the "
-                "batches repeat rows; give each row once"
-            )
-        tally.table = table[:, order]
-        return identity, tally
+        self.seen = _added(self.seen, np.bincount(batch.original))
 
     def state(self) -> dict[str, NDArray[np.int64]]:
         """Everything, as arrays: for other processes and for files."""
-        identity = (
-            np.concatenate(self._identities, axis=1) if self._identities else np.zeros((len(IDENTITY), 0), np.int64)
-        )
-        tallies = np.concatenate(self._tallies, axis=1) if self._tallies else Tally(0).table
         return {
             "by_action": self.by_action.table,
             "by_position": self.by_position.table,
             "by_token": self.by_token.table,
             "seen": self.seen,
-            "identity": identity,
-            "by_row": tallies,
+            "rows": self.rows.identity,
+            "by_row": self.rows.tally.table,
+            "documents": self.documents.identity,
+            "by_document": self.documents.tally.table,
             "tokens": np.array([self.tokens]),
         }
 
@@ -124,9 +152,8 @@ class Totals:
         self.by_position.merge(state["by_position"])
         self.by_token.merge(state["by_token"])
         self.seen = _added(self.seen, state["seen"])
-        self._identities.append(state["identity"])
-        self._tallies.append(state["by_row"])
-        self.rows += state["identity"].shape[1]
+        self.rows.append(state["rows"], state["by_row"])
+        self.documents.append(state["documents"], state["by_document"])
         self.tokens += int(state["tokens"][0])
 
 

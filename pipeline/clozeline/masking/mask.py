@@ -19,6 +19,7 @@ from clozeline.store.location import Location
 from clozeline.store.masks import COUNTS, TokenCounts, check_rule, mask_vocabulary
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import label_dtype, masked_columns
+from clozeline.store.sections import section
 from clozeline.store.shards import ShardWriter, TokenShard, shard_name
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from clozeline.store.manifest import Metadata, ShardEntry, TokenizerFacts
 
 STAGE = "masking"
+_SECONDS_PER_MB = 0.006  # of packed rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,17 +104,18 @@ class _MaskedShard:
         seed = sink.metadata.seed
         assert seed is not None
         for copy, (writer, counts) in enumerate(zip(self._writers, self._counts, strict=True)):
-            masked = mask_rows(
-                ids,
-                sink.rule,
-                mask_vocabulary(self._facts, sink.rule, sink.counts),
-                seed=seed,
-                copy=copy,
-                shards=np.full(len(ids), self._shard),
-                rows=np.arange(first_row, first_row + len(ids)),
-                label_dtype=label_dtype(self._facts.vocabulary_size),
-                word_starts=columns.get("word_starts"),
-            )
+            with section("mask"):
+                masked = mask_rows(
+                    ids,
+                    sink.rule,
+                    mask_vocabulary(self._facts, sink.rule, sink.counts),
+                    seed=seed,
+                    copy=copy,
+                    shards=np.full(len(ids), self._shard),
+                    rows=np.arange(first_row, first_row + len(ids)),
+                    label_dtype=label_dtype(self._facts.vocabulary_size),
+                    word_starts=columns.get("word_starts"),
+                )
             writer.write({**columns, "input_ids": masked.ids, "labels": masked.labels})
             counts.update(masked.actions)
 
@@ -214,8 +217,8 @@ def mask(
         DestinationError: `dest` is taken.
     """
     options, run = options or MaskOptions(), run or RunOptions()
-    data = Data(packed, "packing")
-    location = Location(dest)
+    data = Data(run.place(packed), "packing")
+    location = Location(run.place(dest))
     check_rule(options.rule, data.metadata, allow_lower_rate=options.allow_lower_rate)
     counts = token_counts(packed, run) if options.rule.replacement == "frequency" else None
     metadata = masked_metadata(data.metadata, options, counts)
@@ -240,4 +243,5 @@ def mask(
         lambda: (*data.manifest.history, data.manifest.ledger),
     )
     jobs = [MaskJob(location=data.location, entry=entry, sink=sink) for entry in entries]
-    return run_stage("mask", [output], jobs, run)[0]
+    work = data.manifest.bytes * options.copies
+    return run_stage("mask", [output], jobs, run, input_bytes=work, seconds_per_mb=_SECONDS_PER_MB)[0]

@@ -10,7 +10,7 @@ from clozeline.errors import ConfigError, InputError
 from clozeline.packing.best_fit import best_fit
 from clozeline.packing.concat import ConcatPacker
 from clozeline.packing.documents import OneDocument
-from clozeline.packing.engines import ENGINES, worker_engine
+from clozeline.packing.engines import ENGINES, seconds_per_mb, worker_engine
 from clozeline.packing.options import PackOptions
 from clozeline.packing.pair_job import PairJob
 from clozeline.packing.parts import open_parts
@@ -58,7 +58,7 @@ class PackJob:
 
     def __call__(self) -> list[ShardResult]:
         task, results = self.task, []
-        engine = worker_engine(task.tokenizer_path, task.facts.sha256, task.engine)
+        engine = worker_engine(task.tokenizer_path, task.facts, task.engine)
         for shard, read, stream in self.source.read():
             ledger = Ledger()
             packer = make_packer(task.options, task.facts, ledger)
@@ -84,6 +84,9 @@ class RecentDocuments:
 
     def add(self, documents: Documents) -> None:
         self._known.extend(zip(documents.ids, map(len, documents.texts), strict=True))
+
+    def __len__(self) -> int:
+        return len(self._known)
 
     def __call__(self, numbers: Integers, done: int) -> tuple[list[str], list[int]]:
         found = [self._known[n - self._first] for n in numbers.tolist()]
@@ -198,9 +201,10 @@ def pack(
     options, run = options or PackOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    tokenizer = run.place_of_tokenizer(tokenizer)
     loaded = load_tokenizer(tokenizer)
-    data = Data(text, "sharding")
-    location = Location(dest)
+    data = Data(run.place(text), "sharding")
+    location = Location(run.place(dest))
     metadata = packed_metadata(data.metadata, loaded, options)
     entries = data.manifest.shards
     task = PackTask(
@@ -214,7 +218,16 @@ def pack(
     )
     output = packed_output(task, loaded, {"text": data.manifest.sha256}, data.manifest)
     jobs, before = pack_jobs(task, [TextShard(location=data.location, entry=entry) for entry in entries])
-    return run_stage("pack", [output], jobs, run, before=before, check=lambda: refuse_no_rows(output, text))[0]
+    return run_stage(
+        "pack",
+        [output],
+        jobs,
+        run,
+        input_bytes=data.manifest.bytes,
+        seconds_per_mb=seconds_per_mb(loaded, engine),
+        before=before,
+        check=lambda: refuse_no_rows(output, text),
+    )[0]
 
 
 def refuse_no_rows(output: Output, source: object) -> None:

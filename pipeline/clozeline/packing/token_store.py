@@ -52,7 +52,7 @@ class StoreJob:
 
     def __call__(self) -> list[ShardResult]:
         task, place = self.task, self.task.token_store
-        engine = worker_engine(task.tokenizer_path, task.facts.sha256, task.engine)
+        engine = worker_engine(task.tokenizer_path, task.facts, task.engine)
         for shard, read, stream in self.source.read():
             ledger, seen = Ledger(), 0
             with contextlib.ExitStack() as stack:

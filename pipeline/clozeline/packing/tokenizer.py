@@ -118,6 +118,30 @@ def _continuing(model: dict[str, Any], special: set[int]) -> str | None:
     return to_bits(continuing - special)
 
 
+def reload_tokenizer(source: str, facts: TokenizerFacts) -> LoadedTokenizer:
+    """A tokenizer whose facts are known, without finding them out again: for workers.
+
+    Raises:
+        TokenizerError: it is no longer the one that the facts are of.
+    """
+    files = _read_files(source)
+    if hashlib.sha256(files["tokenizer.json"]).hexdigest() != facts.sha256:
+        raise TokenizerError(f"{source}: changed while the run was going on; run again with --force")
+    text = files["tokenizer.json"].decode()
+    unk_token = None if facts.unk_id is None else _token_text(json.loads(text), facts.unk_id)
+    return LoadedTokenizer(json=text, facts=facts, files=files, unk_token=unk_token)
+
+
+def _token_text(body: dict[str, Any], token_id: int) -> str:
+    """The token of an id that exists."""
+    for token in body.get("added_tokens") or []:
+        if token["id"] == token_id:
+            return str(token["content"])
+    vocabulary = body["model"]["vocab"]  # token -> id; for Unigram a list of token and score
+    pairs = vocabulary.items() if isinstance(vocabulary, dict) else ((t[0], i) for i, t in enumerate(vocabulary))
+    return str(next(token for token, i in pairs if i == token_id))
+
+
 def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
     path = Path(source)
     if path.is_file():

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import platform
 import signal
 import threading
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from clozeline.errors import ConfigError
+
+KINDS = ("auto", "processes", "serial", "dask")
+BYTES_DEPEND_ON = ("clozeline", "numpy", "pyarrow", "tokenizers", "nanotoken", "gigatoken", "sentencex", "jieba")
+START_SECONDS = 0.4  # of CPU that a worker process takes before it begins to work
+
+
+@cache
+def library_versions() -> dict[str, str]:
+    """Of what bytes could depend on, where it is installed."""
+    versions = {"python": platform.python_version()}
+    for package in BYTES_DEPEND_ON:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def usable_cores() -> int:
@@ -70,10 +87,23 @@ def start_worker() -> None:
         threading.Thread(target=end_with_parent, daemon=True).start()
 
 
+def choose(kind: str, workers: int, seconds: float) -> tuple[str, int]:
+    """What `auto` stands for: no more worker processes than the work pays for, none where this process is as fast alone.
+
+    Args:
+        seconds: about how long one core would take.
+
+    Returns:
+        The kind of executor and the number of workers.
+    """
+    if kind != "auto":
+        return kind, workers
+    worth = int(min(workers, seconds / START_SECONDS))
+    return ("processes", worth) if worth > 1 else ("serial", 1)
+
+
 def make_executor(kind: str, workers: int) -> Executor:
-    """`processes` or `serial`."""
-    if kind not in ("processes", "serial"):
-        raise ConfigError(f"executor is {kind!r}: use 'processes' or 'serial'")
+    """`processes` (also for `auto`, which `choose` has not turned into something else) or `serial`."""
     if kind == "serial":
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         return SerialExecutor()

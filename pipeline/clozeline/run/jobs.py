@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import signal
 import threading
 import time
@@ -9,14 +11,17 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from typing import TYPE_CHECKING, Any, Protocol
 
-from clozeline.errors import ClozelineError, Interrupted, JobError
-from clozeline.run.executors import SerialExecutor, WorkerProcesses
+from clozeline.errors import ClozelineError, ConfigError, Interrupted, JobError
+from clozeline.run.dask import Cluster
+from clozeline.run.executors import SerialExecutor, WorkerProcesses, library_versions
+from clozeline.store import sections
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from clozeline.store.output import ShardResult
+    from clozeline.store.sections import Seconds
 
 
 class Job(Protocol):
@@ -33,6 +38,28 @@ class Job(Protocol):
         ...
 
     def __call__(self) -> list[ShardResult]: ...
+
+
+def run_job(job: Job, versions: dict[str, str] | None) -> tuple[list[ShardResult], Seconds]:
+    """What a worker does: the job, and the account of its time.
+
+    Args:
+        versions: of the libraries in the process that asks, where this may be another installation.
+
+    Raises:
+        ConfigError: it is another installation, and differs.
+    """
+    if versions is not None:
+        here = library_versions()
+        differing = sorted(name for name in {*versions, *here} if versions.get(name) != here.get(name))
+        if differing:
+            told = ", ".join(f"{n} {here.get(n, 'absent')} (here {versions.get(n, 'absent')})" for n in differing)
+            raise ConfigError(
+                f"the worker on {platform.node()} has {told}: other versions could make other bytes; install the same"
+            )
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    sections.restart()
+    return job(), sections.account()
 
 
 class _Stop:
@@ -62,7 +89,7 @@ def run_jobs(
     jobs: Sequence[Job],
     make_executor: Callable[[int | None], AbstractContextManager[Executor]],
     workers: int,
-    on_done: Callable[[Job, list[ShardResult]], None],
+    on_done: Callable[[Job, list[ShardResult], Seconds], None],
     timeout: float | None = None,
 ) -> None:
     """Runs every job once, calling `on_done` in this thread as each ends.
@@ -101,7 +128,7 @@ def _run(
     executor_manager: AbstractContextManager[Executor],
     workers: int,
     window: int,
-    on_done: Callable[[Job, list[ShardResult]], None],
+    on_done: Callable[[Job, list[ShardResult], Seconds], None],
     stop: _Stop,
     timeout: float | None,
 ) -> tuple[list[Job], list[Job]]:
@@ -112,13 +139,16 @@ def _run(
     lost: list[Job] = []
     began: dict[Future[Any], float] = {}
     with executor_manager as executor:
+        if isinstance(executor, Cluster):
+            window = 2 * executor.workers
+        versions = None if isinstance(executor, SerialExecutor | WorkerProcesses) else library_versions()
         if isinstance(executor, SerialExecutor):
             window = 1  # handing out a job runs it: it is told of before the next begins
         while True:
             while waiting and len(running) < window and failure is None and not lost and not stop.asked:
                 job = waiting.popleft()
                 try:
-                    running[executor.submit(job)] = job
+                    running[executor.submit(run_job, job, versions)] = job
                 except BrokenExecutor:
                     lost.append(job)
             if not running:
@@ -140,7 +170,7 @@ def _run(
                     continue
                 error = future.exception()
                 if error is None:
-                    on_done(job, future.result())
+                    on_done(job, *future.result())
                 elif isinstance(error, BrokenExecutor):
                     lost.append(job)
                 elif failure is None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass
-from importlib import metadata
+from collections import defaultdict
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError
-from clozeline.run.executors import make_executor, usable_cores
+from clozeline.run.dask import open_cluster
+from clozeline.run.executors import KINDS, choose, library_versions, make_executor, usable_cores
 from clozeline.run.jobs import Job, run_jobs
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     RunPass = Callable[[Sequence[Job]], None]
 
     from clozeline.store.output import Output, ShardResult
+    from clozeline.store.sections import Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,6 +43,25 @@ class Progress:
     total: int
     shards: int
     bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Profile:
+    """Told to `RunOptions.on_profile` when a stage has ended.
+
+    Attributes:
+        stage: what was made.
+        seconds: from start to publication.
+        workers: how many there were.
+        input_bytes: what was read.
+        sections: (wall, CPU) seconds of all jobs together by section.
+    """
+
+    stage: str
+    seconds: float
+    workers: int
+    input_bytes: int
+    sections: Seconds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,27 +99,39 @@ class RunOptions:
     """How work is run; nothing here changes a byte of what is made.
 
     Attributes:
-        workers: processes; None for every usable core.
-        executor: "processes", "serial", or any `concurrent.futures.Executor` (left open).
+        workers: at most so many at a time; None for every usable core.
+        executor: "processes", "serial" (this process), "auto" (processes where there is enough to do for them), "dask", or any
+            `concurrent.futures.Executor` (left open).
+        dask_address, dask_scheduler_file: of a running dask cluster; None for one of our own on this machine.
         resume: finish what an earlier run of the same work left.
         force: replace what is there.
         task_timeout: seconds that one job may take in a worker process; None for as long as it likes. A job that takes longer is
             ended and tried once more, alone.
         on_progress: called in the calling thread.
         on_warning: told of what looks wrong but may be meant.
+        on_profile: told where the time went.
     """
 
     workers: int | None = None
-    executor: str | Executor = "processes"
+    executor: str | Executor = "auto"
+    dask_address: str | None = None
+    dask_scheduler_file: str | None = None
     resume: bool = False
     force: bool = False
     task_timeout: float | None = None
     on_progress: Callable[[Progress], None] | None = None
     on_warning: Callable[[str], None] | None = None
+    on_profile: Callable[[Profile], None] | None = None
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"workers is {self.workers}: at least 1 is needed")
+        if isinstance(self.executor, str) and self.executor not in KINDS:
+            raise ConfigError(f"executor is {self.executor!r}: use {', '.join(KINDS)}")
+        if self.dask_address and self.dask_scheduler_file:
+            raise ConfigError("dask_address and dask_scheduler_file both name a scheduler: give one of them")
+        if (self.dask_address or self.dask_scheduler_file) and self.executor != "dask":
+            raise ConfigError(f"a dask scheduler is named, but executor is {self.executor!r}: use 'dask'")
         if self.task_timeout is not None and not self.task_timeout > 0:
             raise ConfigError(f"task_timeout is {self.task_timeout}: a positive number of seconds is needed")
         if self.resume and self.force:
@@ -108,6 +143,10 @@ class RunOptions:
         if not isinstance(self.executor, str):
             yield self.executor
             return
+        if self.executor == "dask":
+            with open_cluster(workers or self.worker_count, self.dask_address, self.dask_scheduler_file) as cluster:
+                yield cluster
+            return
         # One worker needs no process of its own; what killed one before must not be tried in this process.
         kind = "serial" if workers is None and self.worker_count == 1 else self.executor
         with make_executor(kind, workers or self.worker_count) as executor:
@@ -116,6 +155,25 @@ class RunOptions:
     @property
     def worker_count(self) -> int:
         return self.workers or usable_cores()
+
+    def for_work(self, seconds: float) -> RunOptions:
+        """With the executor and the workers that fit work which takes one core about so many seconds."""
+        if not isinstance(self.executor, str):
+            return self
+        if self.task_timeout is not None:  # only a process can be ended
+            seconds = float("inf")
+        kind, workers = choose(self.executor, self.worker_count, seconds)
+        return replace(self, executor=kind, workers=workers)
+
+    def place(self, path: str | os.PathLike[str]) -> str:
+        """A path as workers can use it, which may have another working directory than this process."""
+        elsewhere = self.executor == "dask" or not isinstance(self.executor, str)
+        text = os.fspath(path)
+        return str(Path.cwd() / text) if elsewhere and "://" not in text and not text.startswith("hf:") else text
+
+    def place_of_tokenizer(self, tokenizer: str | os.PathLike[str]) -> str:
+        """The same for a tokenizer, which may be a name on the hub."""
+        return self.place(tokenizer) if Path(tokenizer).exists() else os.fspath(tokenizer)
 
     def warn(self, message: str) -> None:
         if self.on_warning is not None:
@@ -128,6 +186,8 @@ def run_stage(
     jobs: Sequence[Job],
     options: RunOptions,
     *,
+    input_bytes: int,
+    seconds_per_mb: float,
     before: Callable[[RunPass], None] | None = None,
     check: Callable[[], None] | None = None,
 ) -> list[StageResult]:
@@ -135,11 +195,13 @@ def run_stage(
 
     Args:
         name: of the stage, for progress.
+        input_bytes: that the jobs read, and `seconds_per_mb` of one core that they take, about: how many workers that is worth.
         before: called when the outputs are taken and work is to be done, with a function that runs further jobs.
         check: called before publication when all jobs are done; may raise.
 
     Outputs that are finished already (`resume`) cost nothing. A job runs when any of its shards is missing.
     """
+    options = options.for_work(input_bytes / 1e6 * seconds_per_mb)
     by_stage = {output.metadata.stage: output for output in outputs}
     started = time.time()
     with contextlib.ExitStack() as stack:
@@ -156,13 +218,19 @@ def run_stage(
 
         todo = [job for job in jobs if not is_done(job)]
         ended = shards = written = 0
+        spent: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
 
         def report() -> None:
             if options.on_progress is not None:
                 options.on_progress(Progress(stage=name, done=ended, total=len(todo), shards=shards, bytes=written))
 
-        def on_done(job: Job, results: list[ShardResult]) -> None:
+        def add_seconds(seconds: Seconds) -> None:
+            for section, (wall, cpu) in seconds.items():
+                spent[section] = (spent[section][0] + wall, spent[section][1] + cpu)
+
+        def on_done(job: Job, results: list[ShardResult], seconds: Seconds) -> None:
             nonlocal ended, shards, written
+            add_seconds(seconds)
             for result in results:
                 output = by_stage[result.stage]
                 if output.finished is None:
@@ -180,7 +248,7 @@ def run_stage(
                         passed,
                         options.open_executor,
                         options.worker_count,
-                        lambda job, results: None,
+                        lambda job, results, seconds: add_seconds(seconds),
                         options.task_timeout,
                     )
                 )
@@ -190,6 +258,15 @@ def run_stage(
             facts = run_facts(options, started)
             for output in unfinished:
                 output.publish(facts)
+        if options.on_profile is not None:
+            profile = Profile(
+                stage=name,
+                seconds=time.time() - started,
+                workers=options.worker_count,
+                input_bytes=input_bytes,
+                sections=dict(spent),
+            )
+            options.on_profile(profile)
     return [_result(output, nothing_to_do=output not in unfinished) for output in outputs]
 
 
@@ -213,10 +290,6 @@ def _result(output: Output, *, nothing_to_do: bool) -> StageResult:
 
 def run_facts(options: RunOptions, started: float) -> dict[str, Any]:
     """What is true of this run only."""
-    versions = {"python": platform.python_version()}
-    for package in ("clozeline", "numpy", "pyarrow", "tokenizers", "nanotoken", "gigatoken"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "seconds": round(time.time() - started, 3),
@@ -226,5 +299,5 @@ def run_facts(options: RunOptions, started: float) -> dict[str, Any]:
         "resumed": options.resume,
         "host": platform.node(),
         "platform": platform.platform(),
-        "versions": versions,
+        "versions": library_versions(),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from clozeline.errors import InputError
 from clozeline.sharding.compression import DAMAGE, ENDINGS, open_compressed
+from clozeline.sharding.encoding import AUTO, Transcoded, detect, named
+from clozeline.sharding.options import WIKI_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from clozeline.sharding.options import ReadOptions
 
 FORMATS = {
     ".txt": "text",
@@ -25,6 +30,8 @@ FORMATS = {
     ".tsv": "csv",
     ".parquet": "parquet",
     ".arrow": "arrow",
+    ".wet": "warc",
+    ".warc": "warc",
 }
 _HUGGING_FACE = "hf:"
 _BOMB_BYTES = 64 * 2**20  # a smaller file may be compressed as well as it likes
@@ -38,9 +45,10 @@ class InputFile:
     Attributes:
         name: relative to its SOURCE, with forward slashes; the first part of the document ids.
         path: where it is now; never recorded.
-        format: "text", "jsonl", "csv", "parquet", "arrow" or "hf".
+        format: "text", "jsonl", "csv", "warc", "parquet", "arrow" or "hf".
         compression: None, "gzip", "zstd", "bz2" or "xz".
-        bytes: after decompression; on disk for Parquet and Arrow; what shards are measured by.
+        encoding: None for UTF-8.
+        bytes: after decompression and as UTF-8; on disk for Parquet and Arrow; what shards are measured by.
         rows: for formats made of rows; else 0.
         modified: time of the last change, ns; by it a file that changes while it is read is found out. Never recorded in the data.
     """
@@ -49,6 +57,7 @@ class InputFile:
     path: str
     format: str
     compression: str | None
+    encoding: str | None = None
     bytes: int = 0
     rows: int = 0
     modified: int = 0
@@ -56,13 +65,15 @@ class InputFile:
     @property
     def seekable(self) -> bool:
         """Whether reading can begin anywhere, so that several workers share the file."""
-        return self.compression is None and self.format in ("text", "jsonl")
+        return self.compression is None and self.encoding is None and self.format in ("text", "jsonl")
 
     def open(self) -> BinaryIO:
-        """The decompressed bytes.
+        """The decompressed bytes, as UTF-8.
 
         Every member or frame of a compressed file is read, and one cut short is an error, not a shorter file.
         """
+        if self.encoding:
+            return io.BufferedReader(Transcoded(replace(self, encoding=None).open(), self.encoding), 2**20)
         if self.compression:
             return open_compressed(self.path, self.compression)
         return Path(self.path).open("rb")
@@ -169,7 +180,7 @@ def _classify(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[
         name = path.relative_to(base).as_posix()
         compression = ENDINGS.get(path.suffix.lower())
         ending = Path(path.stem).suffix.lower() if compression else path.suffix.lower()
-        kind = FORMATS.get(ending)
+        kind = "text" if WIKI_FILE.fullmatch(path.name) else FORMATS.get(ending)
         if kind is None or (compression and kind in ("parquet", "arrow")):
             unknown.append(name)
             continue
@@ -190,23 +201,20 @@ def _printable(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def measure(files: Sequence[InputFile], threads: int, max_ratio: int) -> list[InputFile]:
-    """The files with their bytes, rows and times.
+def measure(files: Sequence[InputFile], threads: int, options: ReadOptions) -> list[InputFile]:
+    """The files with their encodings, bytes, rows and times.
 
     Compressed files are decompressed once for it (on threads: the decompressors release the interpreter lock), which
-    also finds damage before any work is done.
-
-    Args:
-        max_ratio: how many times its bytes on disk a compressed file may grow to.
+    also finds damage before any work is done. So are files read whose encoding is to be found out.
 
     Raises:
-        InputError: a file that is damaged, cut short, or grows beyond that.
+        InputError: a file that is damaged, cut short, in no encoding that is known, or that grows beyond `max_compression_ratio`.
     """
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda file: _measured(file, max_ratio), files))
+        return list(pool.map(lambda file: _measured(file, options), files))
 
 
-def _measured(file: InputFile, max_ratio: int) -> InputFile:
+def _measured(file: InputFile, options: ReadOptions) -> InputFile:
     try:
         if file.format == "hf":
             from clozeline.sharding.tables import hub_dataset
@@ -219,9 +227,15 @@ def _measured(file: InputFile, max_ratio: int) -> InputFile:
             from clozeline.sharding.tables import count_rows
 
             return replace(file, rows=count_rows(file))
-        if file.compression is None:
+        if options.encoding == AUTO and facts.st_size:
+            with file.open() as stream:
+                file = replace(file, encoding=detect(stream, file.path))
+        elif options.encoding != AUTO:
+            file = replace(file, encoding=named(options.encoding))
+        if file.compression is None and file.encoding is None:
             return file
-        total, most = 0, max(_BOMB_BYTES, max_ratio * facts.st_size)
+        total, max_ratio = 0, options.max_compression_ratio
+        most = max(_BOMB_BYTES, max_ratio * facts.st_size)
         if facts.st_size:
             with file.open() as stream:
                 while block := stream.read(2**20):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
 from clozeline.errors import ConfigError
+from clozeline.sharding.encoding import AUTO, named
 
-Mode = Literal["lines", "blank-lines", "files"]
-MODES = ("lines", "blank-lines", "files")
+Mode = Literal["lines", "blank-lines", "files", "wiki"]
+MODES = ("lines", "blank-lines", "files", "wiki")
+WIKI_FILE = re.compile(r"(?:.*[/_])?wiki_\d+(?:\.(?:gz|zst|bz2|xz))?")  # what WikiExtractor calls its files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,8 +20,10 @@ class ReadOptions:
     """What a document is, and what to do about bad ones.
 
     Attributes:
-        documents: how .txt files hold documents: "lines" (one a line), "blank-lines" (separated by blank lines) or
-            "files" (one a file); an item "MODE:GLOB" holds for the files whose name matches. The last that fits decides.
+        documents: how .txt files hold documents: "lines" (one a line), "blank-lines" (separated by blank lines), "files" (one a
+            file) or "wiki" (the <doc> elements of WikiExtractor); an item "MODE:GLOB" holds for the files whose name matches.
+            The last that fits decides. Files called wiki_NN are "wiki" unless a GLOB says otherwise.
+        encoding: of text, JSONL and CSV files: "utf-8", a name that Python knows, or "auto" (found out for each file).
         text_field: column or key of the text in JSONL, CSV, TSV, Parquet and Arrow.
         errors: for documents that are not valid: "strict" stops, "skip" drops and counts them, "replace" puts U+FFFD
             for invalid bytes, counted too.
@@ -28,6 +33,7 @@ class ReadOptions:
     """
 
     documents: tuple[str, ...] = ("lines",)
+    encoding: str = "utf-8"
     text_field: str = "text"
     errors: Literal["strict", "skip", "replace"] = "strict"
     max_document_bytes: int = 64 * 2**20
@@ -36,7 +42,9 @@ class ReadOptions:
     def __post_init__(self) -> None:
         for item in self.documents:
             if item.partition(":")[0] not in MODES:
-                raise ConfigError(f"documents is {item!r}: use lines, blank-lines or files, alone or as MODE:GLOB")
+                raise ConfigError(f"documents is {item!r}: use {', '.join(MODES)}, alone or as MODE:GLOB")
+        if self.encoding != AUTO:
+            named(self.encoding)
         if self.errors not in ("strict", "skip", "replace"):
             raise ConfigError(f"errors is {self.errors!r}: use strict, skip or replace")
         if self.max_document_bytes < 1024:
@@ -46,10 +54,11 @@ class ReadOptions:
 
     def mode(self, name: str) -> Mode:
         """The document mode of a text file."""
-        result = "lines"
+        wiki = WIKI_FILE.fullmatch(name)
+        result = "wiki" if wiki else "lines"
         for item in self.documents:
             mode, _, pattern = item.partition(":")
-            if not pattern or fnmatchcase(name, pattern):
+            if fnmatchcase(name, pattern) if pattern else not wiki:
                 result = mode
         return result  # type: ignore[return-value]
 

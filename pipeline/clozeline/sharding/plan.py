@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from clozeline.sharding.read import FileReader
 from clozeline.store.ledger import Ledger
+from clozeline.store.sections import timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +60,7 @@ class FileRanges:
 
         for shard, segments in zip(self.shards, self.segments, strict=True):
             ledger = Ledger()
-            yield shard, ledger, documents(segments, ledger)
+            yield shard, ledger, timed("read", documents(segments, ledger))
 
 
 def shard_count(total_bytes: int, num_shards: int | None, shard_bytes: int) -> int:

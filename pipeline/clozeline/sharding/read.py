@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import json
 import re
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 
 from clozeline.errors import InputError
 from clozeline.sharding.compression import DAMAGE
+from clozeline.sharding.json_lines import ESCAPES, NoTextError, json_text
 from clozeline.sharding.records import (
     EndlessWhiteSpaceError,
     Records,
@@ -20,20 +20,23 @@ from clozeline.sharding.records import (
     paragraph_records,
     range_records,
     whole_record,
+    wiki_records,
 )
 from clozeline.sharding.tables import table_texts
-from clozeline.store.documents import Documents
+from clozeline.sharding.warc import WarcError, warc_records
+from clozeline.sharding.wiki import NoElementError, element_text
+from clozeline.store.documents import Documents, is_utf8
+from clozeline.store.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from clozeline.sharding.files import InputFile
     from clozeline.sharding.options import ReadOptions
-    from clozeline.store.ledger import Ledger
 
+_CUTS = {"lines": line_records, "blank-lines": paragraph_records, "files": whole_record, "wiki": wiki_records}
 _BOM = codecs.BOM_UTF8
 _LINE_START_BOM = re.compile(rb"^\xef\xbb\xbf", re.MULTILINE)
-_JSON_ESCAPES = 6  # "A" for one byte: how much longer a JSON string may be than its text
 
 
 class FileReader:
@@ -46,7 +49,11 @@ class FileReader:
         self.file, self.options = file, options
         self._stream: Iterator[Records] | None = None
         self._rest: Records | None = None
-        self._decode = {"text": self._text, "jsonl": self._json}.get(file.format, self._values)
+        self._ledger = Ledger()
+        self._mode = options.mode(file.name) if file.format == "text" else "lines"
+        self._cut = _CUTS[self._mode]
+        decoders = {"text": self._wiki if self._mode == "wiki" else self._text, "warc": self._text, "jsonl": self._json}
+        self._decode = decoders.get(file.format, self._values)
 
     def documents(self, start: int, stop: int, ledger: Ledger) -> Iterator[Documents]:
         """The documents that start in bytes [start, stop) of the file.
@@ -54,11 +61,16 @@ class FileReader:
         Raises:
             InputError: a damaged file, or a record that is no document where `errors` is "strict".
         """
+        self._ledger = ledger
+        if self.file.encoding and not start:
+            ledger.counts[f"files_in_{self.file.encoding}"] += 1
         try:
             for records in self._records(start, stop):
                 documents = self._decode(records, ledger)
                 if documents.ids:
                     yield documents
+        except WarcError as error:
+            raise InputError(f"{self.file.path}: {error}; fetch it again") from error
         except EndlessWhiteSpaceError as error:
             raise InputError(f"{self.file.path}: {error}; is this text? Raise --max-document-bytes if so") from error
         except (*DAMAGE, pa.ArrowException) as error:
@@ -79,24 +91,20 @@ class FileReader:
             for row, values in table_texts(file, first, last, self.options.text_field):
                 numbers = list(range(row, row + len(values)))
                 yield Records(numbers, numbers, values)  # type: ignore[arg-type]
-        elif file.format == "text" and self.options.mode(file.name) == "files":
+        elif self._mode == "files":
             if start == 0 < stop:
                 with file.open() as stream:
                     yield from whole_record(stream.read, 0, self._limit)
         elif file.seekable:
             with file.open() as stream:
-                yield from range_records(stream, start, stop, self._limit, paragraphs=self._paragraphs)
+                yield from range_records(stream, start, stop, self._limit, self._cut)
         else:
             yield from self._in_order(start, stop)
 
     @property
-    def _paragraphs(self) -> bool:
-        return self.file.format == "text" and self.options.mode(self.file.name) == "blank-lines"
-
-    @property
     def _limit(self) -> int:
         limit = self.options.max_document_bytes
-        return limit * _JSON_ESCAPES if self.file.format == "jsonl" else limit
+        return limit * ESCAPES if self.file.format == "jsonl" else limit
 
     def _in_order(self, start: int, stop: int) -> Iterator[Records]:
         if self._stream is None:
@@ -120,9 +128,13 @@ class FileReader:
         with self.file.open() as stream:
             if self.file.format == "csv":
                 yield from self._csv(stream)
+            elif self.file.format == "warc":
+                yield from warc_records(stream, self._limit, self._count_other)
             else:
-                cut = paragraph_records if self._paragraphs else line_records
-                yield from cut(stream.read, 0, self._limit)
+                yield from self._cut(stream.read, 0, self._limit)
+
+    def _count_other(self) -> None:
+        self._ledger.counts["warc_records_without_text"] += 1
 
     def _csv(self, stream: BinaryIO) -> Iterator[Records]:
         """Rows by `csv` (quotes may span lines); a row starts where the rows before it end."""
@@ -130,11 +142,12 @@ class FileReader:
 
         def lines() -> Iterator[str]:
             nonlocal position
-            for records in _whole_lines(stream):
-                for line in records:
-                    start, position = position, position + len(line)
-                    # Bytes that are not UTF-8 pass as lone surrogates, and become bytes again with the value.
-                    yield line.removeprefix(_BOM if start == 0 else b"").decode(errors="surrogateescape")
+            while line := stream.readline(self._limit + 1):
+                start, position = position, position + len(line)
+                if len(line) > self._limit:
+                    raise self._bad(start, f"a line longer than {self._limit:,} bytes", "raise --max-document-bytes")
+                # Bytes that are not UTF-8 pass as lone surrogates, and become bytes again with the value.
+                yield line.removeprefix(_BOM if start == 0 else b"").decode(errors="surrogateescape")
 
         csv.field_size_limit(self._limit)
         delimiter = "\t" if ".tsv" in self.file.name.lower() else ","
@@ -162,16 +175,30 @@ class FileReader:
         joined = b"\n".join(raws)
         if b"\r" in joined:
             raws = [raw.replace(b"\r\n", b"\n").removesuffix(b"\r") for raw in raws]
-        if _BOM in joined:
+        if _BOM[:1] in joined and _BOM in joined:  # one byte is looked for 20 times faster than three
             cleaned = [_LINE_START_BOM.sub(b"", raw) for raw in raws]
             ledger.counts["documents_with_byte_order_mark"] += sum(a != b for a, b in zip(raws, cleaned, strict=True))
             raws = cleaned
-        try:
-            joined.decode()
-        except UnicodeDecodeError:
+        if not is_utf8(joined):
             valid = [self._valid(offset, raw, ledger) for offset, raw in zip(records.offsets, raws, strict=True)]
             return self._documents(records, valid, ledger)
         return self._documents(records, raws, ledger)
+
+    def _wiki(self, records: Records, ledger: Ledger) -> Documents:
+        good, bad = Records([], [], []), Records([], [], [])
+        for start, offset, raw in zip(records.starts, records.offsets, records.raws, strict=True):
+            try:
+                text = element_text(raw, begins=start == offset, whole=start == offset and len(raw) * 2 < self._limit)
+            except NoElementError as error:
+                if self.options.errors == "strict":
+                    raise self._bad(offset, str(error), "see --documents, or use --errors skip") from error
+                ledger.documents.dropped["no_doc_element"] += 1
+                bad.append(start, offset, b"")
+            else:
+                if text is not None:
+                    good.append(start, offset, text)
+        self._documents(bad, [None] * len(bad.raws), ledger)
+        return self._text(good, ledger)
 
     def _valid(self, offset: int, raw: bytes, ledger: Ledger) -> bytes | None:
         """The bytes if they are UTF-8; else what `errors` says, None for a document to drop."""
@@ -179,7 +206,8 @@ class FileReader:
             raw.decode()
         except UnicodeDecodeError as error:
             if self.options.errors == "strict":
-                what = f"not UTF-8 (byte 0x{raw[error.start]:02x})"
+                byte = f" (byte 0x{raw[error.start]:02x})"
+                what = f"not valid {self.file.encoding}" if self.file.encoding else f"not UTF-8{byte}"
                 within = (
                     error.start if self.file.format == "text" else 0
                 )  # in other formats this is no byte of the file
@@ -192,54 +220,27 @@ class FileReader:
         return raw
 
     def _json(self, records: Records, ledger: Ledger) -> Documents:
+        field = self.options.text_field
         values: list[bytes | None] = []
         for offset, raw in zip(records.offsets, records.raws, strict=True):
             if not raw or raw.isspace():
                 values.append(b"")
                 continue
             try:
-                values.append(self._json_text(raw.removeprefix(_BOM), ledger))
-            except _NoTextError as error:
+                text, replaced = json_text(raw.removeprefix(_BOM), field, replace=self.options.errors == "replace")
+                ledger.counts["documents_with_replaced_bytes"] += replaced
+                values.append(text)
+            except NoTextError as found:
+                error = found
+                if error.reason == "not_json" and len(raw) * 2 > self._limit:  # a piece of a line that was cut
+                    limit = f"{self._limit:,} bytes, {ESCAPES} times --max-document-bytes"
+                    error = NoTextError("line_too_long", f"a line longer than {limit}")
                 if self.options.errors == "strict":
                     advice = "mend the line, name another key with --text-field, or --errors skip"
-                    raise self._bad(offset, error.what, advice) from error
+                    raise self._bad(offset, error.what, advice) from found
                 ledger.documents.dropped[error.reason] += 1
                 values.append(None)
         return self._documents(records, values, ledger)
-
-    def _json_text(self, raw: bytes, ledger: Ledger) -> bytes:
-        field, replace = self.options.text_field, self.options.errors == "replace"
-        replaced = False
-        try:
-            line = raw.decode()
-        except UnicodeDecodeError as error:
-            if not replace:
-                raise _NoTextError("invalid_utf8", f"not UTF-8 (byte 0x{raw[error.start]:02x})") from error
-            line, replaced = raw.decode(errors="replace"), True
-        try:
-            value = json.loads(line, parse_int=float)  # the numbers are not needed, and may have any number of digits
-        except (ValueError, RecursionError) as error:
-            if len(raw) * 2 > self._limit:  # a piece of a line that was cut
-                limit = f"{self._limit:,} bytes, {_JSON_ESCAPES} times --max-document-bytes"
-                raise _NoTextError("line_too_long", f"a line longer than {limit}") from error
-            raise _NoTextError("not_json", f"not JSON ({error})") from error
-        if not isinstance(value, dict):
-            raise _NoTextError("not_an_object", f"{_json_kind(value)} where an object is expected")
-        if field not in value:
-            keys = ", ".join(map(repr, list(value)[:5])) or "none"
-            raise _NoTextError("no_text", f"no key {field!r} (it has {keys})")
-        text = value[field]
-        if not isinstance(text, str):
-            raise _NoTextError("no_text", f"{field!r} is {_json_kind(text)}, not text")
-        try:
-            data = text.encode()
-        except UnicodeEncodeError as error:
-            if not replace:
-                what = "an unpaired surrogate (\\ud800 to \\udfff), which is no character"
-                raise _NoTextError("invalid_unicode", what) from error
-            data, replaced = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), True
-        ledger.counts["documents_with_replaced_bytes"] += replaced
-        return data
 
     def _values(self, records: Records, ledger: Ledger) -> Documents:
         values: list[bytes | None] = []
@@ -300,29 +301,4 @@ class FileReader:
         return InputError(f"{self.file.path}: {line}byte {offset:,}: {what}; {advice}")
 
 
-class _NoTextError(Exception):
-    """A record that is no document: the reason for the ledger, and what was found."""
-
-    def __init__(self, reason: str, what: str) -> None:
-        super().__init__(what)
-        self.reason, self.what = reason, what
-
-
 _ENCODING = "convert the file to UTF-8, or use --errors replace or --errors skip"
-
-
-def _json_kind(value: object) -> str:
-    kinds = {
-        type(None): "null",
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-        list: "an array",
-        dict: "an object",
-    }
-    return kinds.get(type(value), "a string")
-
-
-def _whole_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    while lines := stream.readlines(1 << 20):
-        yield lines

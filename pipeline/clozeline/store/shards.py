@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from clozeline.errors import DataError
+from clozeline.store.arrays import from_bytes, from_numpy, to_numpy
 from clozeline.store.json_values import parse_json
 from clozeline.store.manifest import Metadata, ShardEntry
 from clozeline.store.schema import KEY, shard_schema
+from clozeline.store.sections import section
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -69,15 +71,16 @@ class ShardWriter:
         """
         arrays = [_to_arrow(columns[field.name], field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        self._stream.write_batch(batch)
+        with section("write"):
+            self._stream.write_batch(batch)
         self._rows += batch.num_rows
         if "num_tokens" in columns:
             self._tokens += int(columns["num_tokens"].sum(dtype=np.int64))
 
     def write_text(self, ids: list[str], texts: list[bytes]) -> None:
         """Appends documents as one record batch; `texts` are UTF-8."""
-        text = pa.array(texts, pa.large_binary()).view(pa.large_string())
-        self.write({"doc_id": pa.array(ids, pa.string()), "text": text})
+        names = from_bytes([i.encode() for i in ids], pa.string())
+        self.write({"doc_id": names, "text": from_bytes(texts, pa.large_string())})
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -120,17 +123,7 @@ def _row_length(schema: pa.Schema) -> int | None:
 
 
 def _to_arrow(values: Any, kind: pa.DataType) -> pa.Array:
-    if isinstance(values, pa.Array):
-        return values
-    if pa.types.is_fixed_size_list(kind):
-        flat = pa.array(np.ascontiguousarray(values).reshape(-1))
-        if flat.type != kind.value_type:  # never wrap an id silently
-            raise TypeError(f"{flat.type} values for a column of {kind}")
-        return pa.FixedSizeListArray.from_arrays(flat, type=kind)
-    array = pa.array(values)
-    if array.type != kind:
-        raise TypeError(f"{array.type} values for a column of {kind}")
-    return array
+    return values if isinstance(values, pa.Array) else from_numpy(values, kind)
 
 
 class TokenShard:
@@ -279,7 +272,5 @@ def _column(batch: pa.RecordBatch, name: str) -> NDArray[Any]:
     if array.null_count:
         raise ValueError(f"column {name} has missing values")
     if pa.types.is_fixed_size_list(array.type):
-        rows: NDArray[Any] = array.flatten().to_numpy(zero_copy_only=True).reshape(batch.num_rows, array.type.list_size)
-        return rows
-    values: NDArray[Any] = array.to_numpy(zero_copy_only=True)
-    return values
+        return to_numpy(array.flatten()).reshape(batch.num_rows, array.type.list_size)
+    return to_numpy(array)

@@ -1,0 +1,91 @@
+"""Jobs on a dask cluster (extra `dask`): one that runs already, or one of worker processes on this machine.
+
+Only the descriptions of finished shards come back. A worker that dies or is cut off loses its jobs to the others; should it come
+back and finish one after all, it writes the same bytes under the same name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import BrokenExecutor, Executor, Future
+from typing import TYPE_CHECKING, Any
+
+from clozeline.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_CONNECT_SECONDS = 15
+
+
+class Cluster(Executor):
+    """A dask client as an executor that fails as others do: with BrokenExecutor for jobs whose workers or scheduler are lost.
+
+    Attributes:
+        workers: jobs that it runs at a time.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._executor = client.get_executor(pure=False)
+        self.workers = sum(client.nthreads().values())
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        from distributed import KilledWorker
+
+        try:
+            inner = self._executor.submit(fn, *args, **kwargs)
+        except Exception as error:  # of a client that has lost its scheduler, by whatever layer notices first
+            raise BrokenExecutor(f"the dask scheduler is lost ({error})") from error
+        outer: Future[Any] = Future()
+
+        def pass_on(done: Future[Any]) -> None:
+            if not outer.set_running_or_notify_cancel():
+                return
+            if done.cancelled():
+                outer.set_exception(BrokenExecutor("the dask scheduler is lost"))
+            elif isinstance(done.exception(), KilledWorker):
+                outer.set_exception(BrokenExecutor(str(done.exception())))
+            elif (error := done.exception()) is not None:
+                outer.set_exception(error)
+            else:
+                outer.set_result(done.result())
+
+        inner.add_done_callback(pass_on)
+        outer.add_done_callback(lambda future: inner.cancel() if future.cancelled() else None)
+        return outer
+
+
+@contextlib.contextmanager
+def open_cluster(workers: int, address: str | None, scheduler_file: str | None) -> Iterator[Cluster]:
+    """Connects to a cluster, or starts one.
+
+    Args:
+        workers: processes to start where neither address nor file is given.
+        address: of a scheduler (tcp://10.0.0.1:8786).
+        scheduler_file: JSON that `dask scheduler --scheduler-file` writes.
+
+    Raises:
+        ConfigError: `distributed` is not installed.
+        JobError: no scheduler answers, or it has no workers.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise ConfigError("--executor dask needs the package distributed: pip install 'clozeline[dask]'") from error
+    with contextlib.ExitStack() as stack:
+        if not address and not scheduler_file:
+            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            address = stack.enter_context(cluster).scheduler_address
+        where = {"address": address} if address else {"scheduler_file": scheduler_file}
+        try:
+            client = stack.enter_context(Client(**where, timeout=_CONNECT_SECONDS, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise JobError(
+                f"{address or scheduler_file}: no dask scheduler answers there ({error}); "
+                "start one, then run again, with --resume if something was done already"
+            ) from error
+        with contextlib.suppress(TimeoutError):
+            client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+        if not client.nthreads():
+            raise JobError(f"{address or scheduler_file}: the dask cluster has no workers; start some (dask worker)")
+        yield Cluster(client)
