@@ -108,6 +108,7 @@ def test_the_trainer_resumes_its_own_way(tmp_path: Path) -> None:
     assert resumed == expected
 
 
+@pytest.mark.slow
 def test_lightning_keeps_the_streams_place_in_its_checkpoints(tmp_path: Path) -> None:
     data = write_packed(tmp_path / "packed", [40, 23, 37])
     expected = losses(run(command("train_lightning.py", data, "whole", "--steps", 20), tmp_path))
@@ -117,6 +118,7 @@ def test_lightning_keeps_the_streams_place_in_its_checkpoints(tmp_path: Path) ->
     assert len(expected) == len(first) + len(second) == 20
 
 
+@pytest.mark.slow
 def test_accelerate_on_two_processes_trains_as_on_one(tmp_path: Path) -> None:
     data = write_packed(tmp_path / "packed", [40, 23, 37])
     launch = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1")

@@ -127,7 +127,7 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
     ) -> None:
         options = options or StreamOptions()
         rows = TokenRows(path, copy, options.cache)
-        rows.check_cache({"global": rows.shards, "blocks": options.window_blocks + 1, None: 2}.get(shuffle, 1))
+        rows.check_cache({"global": rows.shards, "blocks": 2 * options.window_blocks, None: 2}.get(shuffle, 1))
         order = RowOrder(
             count=rows.count,
             seed=seed,
