@@ -63,6 +63,7 @@ _PLACES = {
     "ResetPositions": "streaming.boundaries",
     "Unpadded": "streaming.boundaries",
     "Chain": "streaming.chain",
+    "CacheOptions": "streaming.cache",
     "StreamOptions": "streaming.stream",
     "TokenDataset": "streaming.dataset",
     "TokenLoader": "streaming.loader",
