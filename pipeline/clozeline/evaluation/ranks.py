@@ -52,6 +52,6 @@ def gather(state: dict[str, Any]) -> list[dict[str, NDArray[np.int64]]]:
     except (RuntimeError, ValueError) as error:  # what torch raises when a connection breaks or times out
         raise JobError(
             f"process {process_rank()} of {process_count()}: another process was lost before the results were put together "
-            f"({str(error).split(". ")[0]}); there is no result: run it again, with --checkpoint and --resume to keep what is done"
+            f"({str(error).split('. ')[0]}); there is no result: run it again, with --checkpoint and --resume to keep what is done"
         ) from error
     return states
