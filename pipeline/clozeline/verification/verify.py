@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from clozeline.mask_function import MaskVocabulary
     from clozeline.store.location import Location
     from clozeline.store.manifest import Manifest, Metadata, ShardEntry
     from clozeline.verification.rows import Piece
@@ -109,7 +110,7 @@ class VerifyJob:
 
     def _check_masks(self, shards: list[TokenShard], findings: Findings) -> Tally:
         assert self.metadata.row_length is not None
-        vocabulary = self._vocabulary
+        vocabulary = self.vocabulary
         tally = Tally(Sketch(self.needed), self.metadata.row_length, len(vocabulary.maskable))
         packed = TokenShard(*self.against) if self.against else None
         fellow = TokenShard(self.location, self.fellow) if self.fellow else None
@@ -133,7 +134,8 @@ class VerifyJob:
         return tally
 
     @property
-    def _vocabulary(self) -> Any:
+    def vocabulary(self) -> MaskVocabulary:
+        """What the mask function knew of the tokenizer."""
         assert self.metadata.tokenizer is not None
         return mask_vocabulary(self.metadata.tokenizer, mask_rule(self.metadata), self.counts)
 
@@ -149,7 +151,7 @@ class VerifyJob:
             original,
             columns["labels"],
             rule.for_copy(copy),
-            self._vocabulary,
+            self.vocabulary,
             columns.get("word_starts"),
             spans,
             own_share=False,
@@ -164,7 +166,7 @@ class VerifyJob:
         findings: Findings,
         tally: Tally,
     ) -> Marks:
-        rule, vocabulary, seed = mask_rule(self.metadata), self._vocabulary, self.metadata.seed
+        rule, vocabulary, seed = mask_rule(self.metadata), self.vocabulary, self.metadata.seed
         assert seed is not None
         entry, where = shard.entry, shard.path
         ids, labels = columns["input_ids"], columns["labels"]
@@ -257,7 +259,7 @@ def verify(
     total = run_jobs(jobs, findings, run)
     checks = _checks(manifest, findings, digests=digests, against=against)
     if total is not None:
-        checks += judge(total, mask_rule(metadata), jobs[0]._vocabulary)
+        checks += judge(total, mask_rule(metadata), jobs[0].vocabulary)
     result = VerifyResult(
         path=str(path),
         stage=metadata.stage,
@@ -269,7 +271,7 @@ def verify(
         checks=tuple(checks),
     )
     if html is not None:
-        rule, vocabulary = (mask_rule(metadata), jobs[0]._vocabulary) if total is not None else (None, None)
+        rule, vocabulary = (mask_rule(metadata), jobs[0].vocabulary) if total is not None else (None, None)
         text = report(result, total, rule, vocabulary, manifest, _some_rows(data))
         Path(html).write_text(text, "utf-8")
     return result
