@@ -119,7 +119,8 @@ class ConcatPacker:
         heads = self._heads(starts - first, size)
         ledger = self._ledger
         count_frame(ledger, frame, rows, 0, rows * length - int(num_tokens.sum()))
-        ledger.tokens.added["separators"] += joints - heads
+        if joints > heads:
+            ledger.tokens.added["separators"] += joints - heads
         ledger.tokens.added["template"] += heads
         return Block({**columns, **mask_columns(num_tokens, length)}, segments)
 

@@ -14,7 +14,7 @@ from clozeline.packing.engines import ENGINES, seconds_per_mb, worker_engine
 from clozeline.packing.options import PackOptions
 from clozeline.packing.pair_job import PairJob
 from clozeline.packing.parts import open_parts
-from clozeline.packing.pieces import PiecePacker
+from clozeline.packing.pieces import PiecePacker, Plan
 from clozeline.packing.reading import read_tokens
 from clozeline.packing.rows import make_frame
 from clozeline.packing.sentences import WholeSentences
@@ -106,12 +106,13 @@ def make_packer(options: PackOptions, facts: TokenizerFacts, ledger: Ledger) -> 
     drop = options.remainder == "drop"
     if options.packing == "concat":
         return ConcatPacker(frame, rows_per_batch(options.max_length), ledger, drop_remainder=drop)
-    if options.packing == "documents":
-        return PiecePacker(OneDocument(stride=options.stride, min_tokens=options.min_tokens), frame, ledger)
     if options.packing == "best-fit":
-        return PiecePacker(best_fit, frame, ledger)
-    across = options.packing == "sentences"
-    return PiecePacker(WholeSentences(across=across, drop_remainder=drop), frame, ledger)
+        # The more documents at hand, the fewer gaps.
+        return PiecePacker(best_fit, frame, ledger, window=512 * max(options.max_length, 1024))
+    plan: Plan = WholeSentences(across=options.packing == "sentences", drop_remainder=drop)
+    if options.packing == "documents":
+        plan = OneDocument(stride=options.stride, min_tokens=options.min_tokens)
+    return PiecePacker(plan, frame, ledger, window=max(2**18, 16 * options.max_length))
 
 
 def row_frame(options: PackOptions, facts: TokenizerFacts) -> Frame:

@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from clozeline.packing.options import PackOptions
     from clozeline.packing.rows import Frame
     from clozeline.packing.token_store import TokenStore
+    from clozeline.packing.tokens import Columns
     from clozeline.store.ledger import Ledger
 
 _LOW = 2**32 - 1
+_RELEASE_EVERY = (
+    64  # pairs: a page that is read brings some neighbours with it, and half of the pairs read from anywhere
+)
 
 
 class Segment(NamedTuple):
@@ -148,44 +152,56 @@ def _trim(segment: Segment, excess: int, word: int) -> Segment:
 
 def pair_blocks(drawer: PairDrawer, frame: Frame, block_rows: int) -> Iterator[Block]:
     """The pairs as rows, with `token_type_ids` (0 up to the end of what follows A, then 1, 0 for padding) and their label."""
-    held: list[Pair] = []
+    held = _Held(drawer.store)
     for pair in drawer.pairs():
-        held.append(pair)
-        if len(held) == block_rows:
-            yield _block(held, drawer, frame)
-            held = []
-    if held:
-        yield _block(held, drawer, frame)
+        held.add(pair)
+        if len(held.labels) == block_rows:
+            yield held.block(drawer, frame)
+            held = _Held(drawer.store)
+    if held.labels:
+        yield held.block(drawer, frame)
 
 
-def _block(pairs: list[Pair], drawer: PairDrawer, frame: Frame) -> Block:
-    store, segments = drawer.store, [s for pair in pairs for s in (pair.first, pair.second)]
-    parts = [store.columns(*s) for s in segments]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    document, start, stop = (np.array(values, np.int64) for values in zip(*segments, strict=True))
-    tokens = stop - start
-    bounds = {s.document: store.bounds(s.document) for s in segments}
-    begins = np.array([bounds[d][0] for d in document.tolist()], np.int64)
-    ends = np.array([bounds[d][-1] for d in document.tolist()], np.int64)
-    pieces = Pieces(
-        row=np.arange(len(segments)) // 2,
-        source=np.cumsum(tokens) - tokens,
-        tokens=tokens,
-        document=document,
-        offset=start - begins,
-        total=ends - begins,
-    )
-    block = lay_out(pieces, columns, frame, drawer.ledger)
-    position = np.arange(frame.row_length)
-    second = block.segments.start[1::2, None]
-    num_tokens = block.columns["num_tokens"][:, None]
-    labels = np.array([pair.label for pair in pairs], np.uint8)
-    drawer.ledger.counts["pairs_of_label_1"] += int(labels.sum())
-    return Block(
-        {
-            **block.columns,
-            "token_type_ids": ((position >= second) & (position < num_tokens)).view(np.uint8),
+class _Held:
+    """Pairs that are to be a block of rows, their tokens copied out of the store, whose memory is given back now and then."""
+
+    def __init__(self, store: TokenStore) -> None:
+        self._store = store
+        self._columns: list[Columns] = []
+        self._places: list[tuple[int, int, int, int]] = []  # document, first token in it, tokens here, tokens in all
+        self.labels: list[int] = []
+
+    def add(self, pair: Pair) -> None:
+        for segment in (pair.first, pair.second):
+            bounds = self._store.bounds(segment.document)
+            begin, end = int(bounds[0]), int(bounds[-1])
+            columns = self._store.columns(*segment)
+            self._columns.append({name: values.copy() for name, values in columns.items()})
+            size = segment.stop - segment.start
+            self._places.append((segment.document, segment.start - begin, size, end - begin))
+        self.labels.append(pair.label)
+        if len(self.labels) % _RELEASE_EVERY == 0:
+            self._store.release()
+
+    def block(self, drawer: PairDrawer, frame: Frame) -> Block:
+        names = self._columns[0]
+        columns = {name: np.concatenate([part[name] for part in self._columns]) for name in names}
+        document, offset, tokens, total = np.array(self._places, np.int64).T
+        pieces = Pieces(
+            row=np.arange(len(tokens)) // 2,
+            source=np.cumsum(tokens) - tokens,
+            tokens=tokens,
+            document=document,
+            offset=offset,
+            total=total,
+        )
+        block = lay_out(pieces, columns, frame, drawer.ledger)
+        position = np.arange(frame.row_length)
+        second, used = block.segments.start[1::2, None], block.columns["num_tokens"][:, None]
+        labels = np.array(self.labels, np.uint8)
+        drawer.ledger.counts["pairs_of_label_1"] += int(labels.sum())
+        added = {
+            "token_type_ids": ((position >= second) & (position < used)).view(np.uint8),
             PAIR_LABELS[drawer.options.objective]: labels,
-        },
-        block.segments,
-    )
+        }
+        return Block({**block.columns, **added}, block.segments)

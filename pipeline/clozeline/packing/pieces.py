@@ -8,6 +8,7 @@ import numpy as np
 
 from clozeline.packing.rows import Block, Pieces, lay_out
 from clozeline.packing.tokens import TokenDocuments, joined
+from clozeline.store.schema import rows_per_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,6 @@ class Plan(Protocol):
         ...
 
 
-def window_tokens(row_length: int) -> int:
-    """The usual window: 2**20 tokens, and at least 512 rows."""
-    return max(2**20, 512 * row_length)
-
-
 class PiecePacker:
     """Turns documents into blocks of rows by a plan.
 
@@ -44,9 +40,8 @@ class PiecePacker:
     Linear in time where the plan is; memory is a window and its longest document, whatever the corpus.
     """
 
-    def __init__(self, plan: Plan, frame: Frame, ledger: Ledger, window: int | None = None) -> None:
-        self._plan, self._frame, self._ledger = plan, frame, ledger
-        self._window = window or window_tokens(frame.row_length)
+    def __init__(self, plan: Plan, frame: Frame, ledger: Ledger, window: int) -> None:
+        self._plan, self._frame, self._ledger, self._window = plan, frame, ledger, window
         self._held: list[TokenDocuments] = []
         self._tokens = 0
 
@@ -74,9 +69,12 @@ class PiecePacker:
 
     def _run(self, *, last: bool) -> Iterator[Block]:
         documents = joined(self._held)
+        rows_at_once = rows_per_batch(self._frame.row_length)
         pieces, done = self._plan(documents, self._frame, self._ledger, last=last)
-        if len(pieces.row):
-            yield lay_out(pieces, documents.columns, self._frame, self._ledger)
+        rows = int(pieces.row[-1]) + 1 if len(pieces.row) else 0
+        for first in range(0, rows, rows_at_once):
+            part = pieces.of_rows(first, first + rows_at_once)
+            yield lay_out(part, documents.columns, self._frame, self._ledger)
         self._held = [documents.after(done)] if done < documents.tokens else []
         self._tokens -= done
 

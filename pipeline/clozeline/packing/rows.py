@@ -43,6 +43,10 @@ class Pieces(NamedTuple):
     offset: Integers
     total: Integers
 
+    def of_rows(self, first: int, last: int) -> Pieces:
+        """Those of rows `first` up to `last`, which are counted from 0 again."""
+        return Pieces(*_of_rows(self, first, last))
+
 
 class Segments(NamedTuple):
     """What stands in rows: int64 (P,) each. As `Pieces`, with `start`, the position of the first token within the row."""
@@ -56,9 +60,12 @@ class Segments(NamedTuple):
 
     def of_rows(self, first: int, last: int) -> Segments:
         """Those of rows `first` up to `last`, which are counted from 0 again."""
-        a, b = np.searchsorted(self.row, (first, last))
-        part = Segments(*(values[a:b] for values in self))
-        return part._replace(row=part.row - first)
+        return Segments(*_of_rows(self, first, last))
+
+
+def _of_rows(columns: Pieces | Segments, first: int, last: int) -> list[Integers]:
+    a, b = np.searchsorted(columns.row, (first, last))
+    return [columns.row[a:b] - first, *(values[a:b] for values in columns[1:])]
 
 
 class Block(NamedTuple):
@@ -180,7 +187,8 @@ def mask_columns(num_tokens: Integers, length: int) -> Columns:
 def count_frame(ledger: Ledger, frame: Frame, rows: int, joints: int, padding: int) -> None:
     """Enters what rows have beside their documents."""
     ledger.tokens.added["template"] += rows * (len(frame.prefix) + len(frame.suffix)) + joints * frame.head
-    ledger.tokens.added["separators"] += joints * (len(frame.join) - frame.head)
+    if separators := joints * (len(frame.join) - frame.head):
+        ledger.tokens.added["separators"] += separators
     ledger.counts["padding"] += padding
 
 

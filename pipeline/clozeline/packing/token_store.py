@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass
+from mmap import MADV_DONTNEED, mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,6 +125,7 @@ class TokenStore:
         self._place = place
         self.firsts = np.cumsum([0, *(self.facts(k)["documents"] for k in range(shards))])
         self._shards: dict[int, _Shard] = {}
+        self._touched: set[int] = set()
 
     def facts(self, shard: int) -> dict[str, Any]:
         """The first pass's account of a text shard."""
@@ -134,6 +136,7 @@ class TokenStore:
         shard = int(np.searchsorted(self.firsts, document, side="right")) - 1
         if shard not in self._shards:
             self._shards[shard] = _Shard(self._place, shard, self.facts(shard)["columns"])
+        self._touched.add(shard)
         return self._shards[shard], document - int(self.firsts[shard])
 
     def bounds(self, document: int) -> Integers:
@@ -146,6 +149,12 @@ class TokenStore:
         shard, _ = self._find(document)
         return {name: values[start:stop] for name, values in shard.columns.items()}
 
+    def release(self) -> None:
+        """Gives back the memory of what was read so far; the system keeps it as long as there is room."""
+        for shard in self._touched:
+            self._shards[shard].release()
+        self._touched.clear()
+
     def origins(self, documents: Integers, done: int) -> tuple[list[str], list[int]]:
         """Ids, and bytes of the texts, of documents."""
         found = [shard.origin(number) for shard, number in map(self._find, documents.tolist())]
@@ -154,13 +163,21 @@ class TokenStore:
 
 class _Shard:
     def __init__(self, place: Location, shard: int, dtypes: dict[str, str]) -> None:
+        self._maps: list[mmap] = []
+
         def read(name: str, dtype: str = "<i8") -> NDArray[Any]:
             data = place.map(_name(shard, name))
+            if not isinstance(data, bytes):
+                self._maps.append(data)
             return np.frombuffer(data, dtype) if len(data) else np.empty(0, dtype)
 
         self.columns = {name: read(f"column.{name}", dtype) for name, dtype in dtypes.items()}
         self._sentences, self._documents, self._names = read("sentences"), read("documents"), read("names")
         self._name_bytes, self._text_bytes = read("name_bytes", "u1"), read("text_bytes")
+
+    def release(self) -> None:
+        for each in self._maps:
+            each.madvise(MADV_DONTNEED)
 
     def bounds(self, number: int) -> Integers:
         first, last = self._documents[number : number + 2]
