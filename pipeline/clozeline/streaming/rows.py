@@ -106,6 +106,11 @@ class TokenRows:
         before = np.concatenate([[0], ends[:-1]])
         return Identity(rows, place, self._shard[place], rows - before[index])
 
+    def files(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """L, and the number of rows, of each file that an epoch reads."""
+        places, ends = self._places[0], self._ends[0]
+        return tuple(self._length[places].tolist()), tuple(np.diff(ends, prepend=0).tolist())
+
     def lengths(self, at: Identity) -> NDArray[np.int64]:
         """L of each row: int64 (B,)."""
         return self._length[at.place]
