@@ -279,6 +279,20 @@ _NAMED = {"clozeline", "numpy", "pyarrow", "tokenizers", "nanotoken", "gigatoken
 }  # fmt: skip
 
 
+def _portable(argument: str) -> str:
+    """Without the paths of this machine."""
+    places = {
+        sys.executable: "python",
+        str(shared_data()): "DATA",
+        str(scratch()): "SCRATCH",
+        f"{ROOT}/": "",
+        str(ROOT): ".",
+    }
+    for place, name in places.items():
+        argument = argument.replace(place, name)
+    return argument
+
+
 def run(subject: Subject, *, repeats: int, warm_up: int, cpus: str | None = None) -> dict[str, Any]:
     """Every case `warm_up + repeats` times in turn; the first rounds are not counted."""
     started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -299,7 +313,7 @@ def run(subject: Subject, *, repeats: int, warm_up: int, cpus: str | None = None
     for case in subject.cases:
         runs = rounds[case.name]
         medians = {key: statistics.median(r[key] for r in runs) for key in runs[0]}
-        cases.append({**asdict(case), "median": medians, "runs": runs})
+        cases.append({**asdict(case), "argv": [_portable(a) for a in case.argv], "median": medians, "runs": runs})
     for body in cases:
         first = cases[0]["median"]
         body["ratio"] = {k: round(v / first[k], 3) for k, v in body["median"].items() if first.get(k)}
@@ -308,7 +322,7 @@ def run(subject: Subject, *, repeats: int, warm_up: int, cpus: str | None = None
         "title": subject.title,
         "items": subject.items,
         "started": started,
-        "argv": sys.argv,
+        "argv": [_portable(a) for a in sys.argv],
         "repeats": repeats,
         "warm_up": warm_up,
         "machine": before,

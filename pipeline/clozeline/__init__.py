@@ -51,6 +51,7 @@ _PLACES = {
     "Progress": "run.stage",
     "RunOptions": "run.stage",
     "StageResult": "run.stage",
+    "CleanOptions": "sharding.options",
     "ReadOptions": "sharding.options",
     "SelectOptions": "sharding.options",
     "ShardOptions": "sharding.shard",
@@ -62,6 +63,7 @@ _PLACES = {
     "ResetPositions": "streaming.boundaries",
     "Unpadded": "streaming.boundaries",
     "Chain": "streaming.chain",
+    "CacheOptions": "streaming.cache",
     "StreamOptions": "streaming.stream",
     "TokenDataset": "streaming.dataset",
     "TokenLoader": "streaming.loader",
@@ -69,6 +71,8 @@ _PLACES = {
     "Check": "verification.findings",
     "VerifyResult": "verification.findings",
     "verify": "verification.verify",
+    "verify_foreign": "verification.foreign",
+    "load_tokenizer": "packing.tokenizer",
 }
 
 __all__ = sorted(_PLACES)

@@ -107,8 +107,8 @@ def _prepare(
     before = None
     readers: list[DocumentSource]
     if keep_text:
-        text_result = shard(paths, text_place.path, shard_options, run)
-        text = Data(text_place.path, "sharding").manifest
+        text_result = shard(paths, str(text_place), shard_options, run)
+        text = Data(str(text_place), "sharding").manifest
         readers = [TextShard(location=text_place, entry=entry) for entry in text.shards]
         inputs = {"text": text.sha256}
     else:

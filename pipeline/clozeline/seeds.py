@@ -46,17 +46,20 @@ def row_words(
     """
     blocks = -(-length // 4)
     count = len(rows)
-    words = np.empty((count, blocks * 4), np.uint64)
     breaks = np.flatnonzero((np.diff(rows) != 1) | (np.diff(shards) != 0)) + 1
     starts = [0, *breaks.tolist(), count] if count else [0]
     generator = np.random.Philox(key=np.array([seed, copy], np.uint64))
     state = generator.state
+    words = np.empty((count if len(starts) > 2 else 0, blocks * 4), np.uint64)
     for first, last in pairwise(starts):
         counter = [int(rows[first]) * blocks, int(shards[first]), 0, domain]
         state["state"]["counter"] = np.array(counter, np.uint64)
         state["buffer_pos"] = 4  # nothing left over from the words before
         generator.state = state
-        words[first:last] = generator.random_raw((last - first) * blocks * 4).reshape(last - first, -1)
+        run: Words = generator.random_raw((last - first) * blocks * 4).reshape(last - first, -1)
+        if last - first == count:
+            return run[:, :length]
+        words[first:last] = run
     return words[:, :length]
 
 

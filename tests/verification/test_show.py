@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +52,28 @@ def test_json_gives_pieces_and_facts(prepared: Path) -> None:
 def test_colours_only_where_they_are_shown(prepared: Path) -> None:
     assert "\x1b[" in show(prepared / "masked", "--rows", 1, color=True).stdout
     assert "\x1b[" not in show(prepared / "masked", "--rows", 1).stdout
+
+
+def test_diff_shows_two_maskings_of_one_row(prepared: Path) -> None:
+    out = show(prepared / "masked", "--diff", "--row", 2, "-q").stdout
+    first, second = out.split("row 2, copy 0")[1].split("row 2, copy 1")
+    assert first.strip() != second.strip()
+
+    def unmasked(text: str) -> str:
+        return re.sub(
+            r"\[MASK=(.*?[^]]|\])\]|\S*?\[RANDOM=(.*?)\]|\[KEEP\]", lambda m: m[1] or m[2] or "", text.strip()
+        )
+
+    assert len(unmasked(first).split()) == len(unmasked(second).split())
+    assert "compares two maskings" in show(prepared / "packed", "--diff").stderr
+
+
+def test_a_page_of_rows_stands_on_its_own(prepared: Path, tmp_path: Path) -> None:
+    show(prepared / "masked", "--diff", "--html", tmp_path / "rows.html")
+    page = (tmp_path / "rows.html").read_text()
+    assert page.count('<div class="row"') == 2
+    assert 'class="mask"' in page
+    assert not re.search(r'(src|href)="(?!data:)', page)
 
 
 def test_rows_and_copies_that_are_not_there_are_named(prepared: Path) -> None:

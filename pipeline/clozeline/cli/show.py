@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from clozeline.cli.options import output_options
-from clozeline.cli.report import describe_data, print_json
+from clozeline.cli.report import describe_data, print_json, printable
 from clozeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,17 +29,23 @@ LEGEND = "[MASK=word] replaced by the mask token, drawn[RANDOM=word] by a random
 
 @click.command("show", epilog="Example: clozeline show work/masked --rows 2")
 @click.argument("data", nargs=-1, required=True, metavar="DIR...")
-@click.option("--rows", type=click.IntRange(min=0), default=0, show_default=True, help="How many rows to print.")
-@click.option("--row", type=click.IntRange(min=0), default=0, show_default=True, help="The first row to print.")
-@click.option("--copy", type=click.IntRange(min=0), default=0, show_default=True, help="Of which copy.")
+@click.option("--rows", type=click.IntRange(min=0), help="How many rows to print.  [default: 1 with --row, else none]")
+@click.option("--row", type=click.IntRange(min=0), help="The first row to print.  [default: 0]")
+@click.option(
+    "--copy", "copies", type=click.IntRange(min=0), multiple=True, help="Of which copy; twice for --diff.  [default: 0]"
+)
+@click.option("--diff", is_flag=True, help="Two copies of each row one under the other.  [default: copies 0 and 1]")
+@click.option("--html", metavar="FILE", help="Write the rows as a page that stands on its own.")
 @click.option("--where", metavar="DOC_ID", help="Which rows hold a document, for data packed with --provenance.")
 @click.option("--packing", is_flag=True, help="How documents lie in rows; several DIRs side by side.")
 @output_options
 def command(
     data: tuple[str, ...],
-    rows: int,
-    row: int,
-    copy: int,
+    rows: int | None,
+    row: int | None,
+    copies: tuple[int, ...],
+    diff: bool,
+    html: str | None,
     where: str | None,
     packing: bool,
     as_json: bool,
@@ -59,7 +67,10 @@ def command(
     elif where is not None:
         _show_document(opened[0], where, as_json=as_json)
     else:
-        _show(opened[0], row, rows, copy, as_json=as_json, quiet=quiet)
+        shown = _copies(opened[0], copies, diff=diff)
+        asked = row is not None or diff or html is not None
+        count = rows if rows is not None else int(asked)
+        _show(opened[0], row or 0, count, shown, html, as_json=as_json, quiet=quiet)
 
 
 def _show_packing(opened: list[Data], *, as_json: bool) -> None:
@@ -103,9 +114,9 @@ def _show_document(data: Data, doc_id: str, *, as_json: bool) -> None:
         print_json({"doc_id": doc_id, "found": [asdict(stretch) for stretch in found]})
         return
     if not found:
-        click.echo(f"{data.location}: no row holds {doc_id}")
+        click.echo(printable(f"{data.location}: no row holds {doc_id}"))
         return
-    click.echo(f"{data.location}: {doc_id} stands in {len({s.row for s in found})} rows")
+    click.echo(f"{data.location}: {printable(doc_id)} stands in {len({s.row for s in found})} rows")
     for s in found:
         click.echo(
             f"  row {s.row} (shard {s.shard}, row {s.shard_row}), positions {s.start} to {s.start + s.tokens - 1}: its tokens "
@@ -113,26 +124,65 @@ def _show_document(data: Data, doc_id: str, *, as_json: bool) -> None:
         )
 
 
-def _show(data: Data, row: int, rows: int, copy: int, *, as_json: bool, quiet: bool) -> None:
-    printed = _text_rows(data, row, rows) if data.metadata.stage == "sharding" else _token_rows(data, row, rows, copy)
+def _show(
+    data: Data, row: int, rows: int, copies: tuple[int, ...], html: str | None, *, as_json: bool, quiet: bool
+) -> None:
+    if data.metadata.stage == "sharding":
+        if html:
+            raise ConfigError("--html shows token rows; this data set holds text")
+        printed = _text_rows(data, row, rows)
+    else:
+        printed = _token_rows(data, row, rows, copies)
+    if html:
+        _write_page(Path(html), data, printed)
     if as_json:
         print_json({**describe_data(data)[1], "shown": printed})
         return
-    click.echo(describe_data(data)[0])
-    marks = data.metadata.stage == "masking" and rows
-    if marks and not quiet:
+    click.echo(printable(describe_data(data)[0]))
+    if html:
+        return
+    if data.metadata.stage == "masking" and printed and not quiet:
         click.echo(f"  {LEGEND}")
-    for number, shown in enumerate(printed, row):
-        click.echo(f"\nrow {number}" + (f", copy {copy}" if marks else ""))
-        click.echo(shown["text"] if "text" in shown else _coloured(shown["pieces"]))
+    for shown in printed:
+        click.echo(f"\n{_title(shown)}")
+        click.echo(printable(shown["text"]) if "text" in shown else _coloured(shown["pieces"]))
         for s in shown.get("sources", ()):
+            until = s["start"] + s["tokens"] - 1
             click.echo(
-                f"  positions {s['start']} to {s['start'] + s['tokens'] - 1}: {s['doc_id']}, its tokens {s['first_token']} to "
+                f"  positions {s['start']} to {until}: {printable(s['doc_id'])}, its tokens {s['first_token']} to "
                 f"{s['first_token'] + s['tokens'] - 1} of {s['document_tokens']}"
             )
 
 
-def _token_rows(data: Data, first: int, count: int, copy: int) -> list[dict[str, Any]]:
+def _copies(data: Data, copies: tuple[int, ...], *, diff: bool) -> tuple[int, ...]:
+    if not diff:
+        return copies or (0,)
+    there = 1 + max((entry.copy for entry in data.manifest.shards), default=0)
+    if data.metadata.stage != "masking" or there < 2:
+        raise ConfigError(f"--diff compares two maskings; {data.location} has one")
+    if len(copies) not in (0, 2):
+        raise ConfigError("--diff compares two copies: give --copy twice, or not at all")
+    return copies or (0, 1)
+
+
+def _title(shown: dict[str, Any]) -> str:
+    return f"row {shown['row']}" + (f", copy {shown['copy']}" if "copy" in shown else "")
+
+
+def _write_page(path: Path, data: Data, printed: list[dict[str, Any]]) -> None:
+    from html import escape
+
+    from clozeline.verification.page import LEGEND, page, row_html
+    from clozeline.verification.rows import Piece
+
+    shown = [row_html(_title(one), [Piece(**piece) for piece in one["pieces"]]) for one in printed]
+    rows = f'<div class="sides">{"".join(shown)}</div>'
+    legend = LEGEND if data.metadata.stage == "masking" else ""
+    facts = f"<pre>{escape(describe_data(data)[0])}</pre>"
+    path.write_text(page(str(data.location), f"<h1>{escape(str(data.location))}</h1>", legend, rows, facts), "utf-8")
+
+
+def _token_rows(data: Data, first: int, count: int, copies: tuple[int, ...]) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     from clozeline.packing.provenance import find_sources
@@ -141,11 +191,13 @@ def _token_rows(data: Data, first: int, count: int, copy: int) -> list[dict[str,
     if not count:
         return []
     decoder = RowDecoder.of(data)
-    total = sum(entry.rows for entry in data.manifest.shards if entry.copy == copy)
+    total = sum(entry.rows for entry in data.manifest.shards if entry.copy == copies[0])
     last = max(min(first + count, total), first + 1)
+    masked = data.metadata.stage == "masking"
     shown: list[dict[str, Any]] = []
-    for row in range(first, last):
-        shown.append({"pieces": [asdict(p) for p in decode_row(data, decoder, row, copy)]})
+    for row, copy in itertools.product(range(first, last), copies):
+        pieces = [asdict(p) for p in decode_row(data, decoder, row, copy)]
+        shown.append({"row": row, **({"copy": copy} if masked else {}), "pieces": pieces})
         if data.metadata.config.get("provenance"):
             shown[-1]["sources"] = [asdict(s) for s in find_sources(data, row)]
     return shown
@@ -166,7 +218,7 @@ def _text_rows(data: Data, first: int, count: int) -> list[dict[str, Any]]:
             for documents in stream:
                 for name, text in zip(documents.ids, documents.texts, strict=True):
                     if first <= seen < first + count:
-                        found.append({"doc_id": name, "text": text.decode()})
+                        found.append({"row": seen, "doc_id": name, "text": text.decode()})
                     seen += 1
     return found
 
@@ -185,5 +237,5 @@ def _coloured(pieces: list[dict[str, Any]]) -> str:
     parts = []
     for i, piece in enumerate(pieces):
         parts.append(" " if piece["space"] and i else "")
-        parts.append(click.style(mark(piece), **_STYLES[piece["action"]]))
+        parts.append(click.style(printable(mark(piece)), **_STYLES[piece["action"]]))
     return "".join(parts)

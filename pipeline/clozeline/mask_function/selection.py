@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Index = NDArray[np.intp]
 
+_NONE = np.uint64(2**64 - 1)
+
 
 def select(
     ids: NDArray[Any],
@@ -41,8 +43,9 @@ def select(
     limit = floor(rule.probability * 2.0**32)
     if rule.unit == "token":
         if rule.selection == "bernoulli":
-            # Most positions are not selected: look up what is special only where the word would select.
-            index = np.flatnonzero(drawn < limit)
+            # Most positions are not selected: look up what is special only where the word would select. A word's upper half is
+            # below the limit exactly when the word is below the limit with 32 zeros behind it.
+            index = np.flatnonzero(words < np.uint64(limit << 32) if limit < 2**32 else np.ones(words.shape, bool))
             index = index[vocabulary.maskable[ids.reshape(-1)[index]]]
             index = _cap_tokens(index, drawn, rule)
         else:
@@ -54,7 +57,7 @@ def select(
         chosen, order = keys < limit, keys.astype(np.int64)
     else:
         assert span_words is not None
-        chosen, order = _exact_units(units, keys, halves(span_words)[:, SELECT], rule)
+        chosen, order = _exact_units(units, keys, halves(span_words)[:, SELECT], ids.shape[1], rule)
     if rule.max_predictions is not None:
         chosen = _cap_units(units, chosen, order, rule.max_predictions)
     taken = chosen[units.unit]
@@ -71,7 +74,7 @@ def _exact_tokens(drawn: NDArray[np.uint32], maskable: NDArray[np.bool_], rule: 
     """Of each row the k maskable positions with the smallest (draw, position)."""
     rows, length = drawn.shape
     keys = drawn.astype(np.uint64) << np.uint64(16) | np.arange(length, dtype=np.uint64)  # T <= 8192 < 2**16
-    keys[~maskable] = np.iinfo(np.uint64).max
+    keys[~maskable] = _NONE
     budget = _budgets(maskable.sum(axis=1), rule)
     threshold = np.zeros(rows, np.uint64)
     for k in np.unique(budget[budget > 0]).tolist():
@@ -81,7 +84,7 @@ def _exact_tokens(drawn: NDArray[np.uint32], maskable: NDArray[np.bool_], rule: 
 
 
 def _exact_units(
-    units: Units, keys: NDArray[np.uint32], offsets: NDArray[np.uint32], rule: MaskRule
+    units: Units, keys: NDArray[np.uint32], offsets: NDArray[np.uint32], length: int, rule: MaskRule
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """An arc of the circle: the units of a row in random order, laid end to end around a circle of n tokens; those that begin
     within an arc of k tokens from a random point are selected.
@@ -92,11 +95,18 @@ def _exact_units(
     Returns:
         bool (U,) selected; int64 (U,) tokens from the arc's start to the unit's, by which a cap drops the last ones.
     """
-    # Rows are sorted already: sort by (row, key, position), of which (row, position) is the order now.
-    order = np.argsort((units.rows.astype(np.uint64) << np.uint64(32)) | keys, kind="stable")
-    before = np.cumsum(units.tokens[order]) - units.tokens[order]
-    place = np.empty(len(order), np.int64)
-    place[order] = before
+    # Of each row the units sorted by (key, position): one number for both, and what is no unit comes last.
+    count = len(units.maskable) * length
+    numbers = np.full(count, _NONE, np.uint64)
+    numbers[units.first] = keys.astype(np.uint64) << np.uint64(16) | (units.first % length).astype(np.uint64)
+    numbers = np.sort(numbers.reshape(-1, length), axis=1)
+    row, rank = np.nonzero(numbers != _NONE)
+    order = row * length + (numbers[row, rank] & np.uint64(0xFFFF)).astype(np.intp)
+    at_position = np.zeros(count, np.int64)
+    at_position[units.first] = units.tokens
+    tokens = at_position[order]
+    at_position[order] = np.cumsum(tokens) - tokens
+    place = at_position[units.first]
     row_starts = np.cumsum(units.maskable) - units.maskable
     n = units.maskable[units.rows]
     arc_start = (offsets.astype(np.uint64) * units.maskable.astype(np.uint64) >> np.uint64(32)).astype(np.int64)

@@ -94,7 +94,11 @@ class Engine:
     @cached_property
     def _splitting(self) -> Encode:
         """`tokenizers`, with every special literal split after its first character."""
-        body = json.loads(self._loaded.json)
+        return _tokenizers_encoder(self._splitting_json)
+
+    @property
+    def _splitting_json(self) -> str:
+        body: dict[str, Any] = json.loads(self._loaded.json)
         heads: dict[str, list[str]] = {}
         for literal in self._literals:
             if len(literal) > 1:
@@ -103,7 +107,17 @@ class Engine:
         split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "MergedWithPrevious", "invert": False}
         before = [body["pre_tokenizer"]] if body.get("pre_tokenizer") else []
         body["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*before, split]}
-        return _tokenizers_encoder(json.dumps(body))
+        return json.dumps(body)
+
+    @cached_property
+    def with_offsets(self) -> Any:
+        """`tokenizers` itself, which knows of words and offsets."""
+        return plain_tokenizer(self._loaded.json)
+
+    @cached_property
+    def splitting_with_offsets(self) -> Any:
+        """The same, with every special literal split."""
+        return plain_tokenizer(self._splitting_json)
 
     def encode(self, texts: list[bytes]) -> tuple[Ids, NDArray[np.int64], Counter[str]]:
         """Ids of documents.
@@ -214,7 +228,8 @@ def worker_engine(path: str, facts: TokenizerFacts, engine: str) -> Engine:
         return Engine(reload_tokenizer(path, facts), engine)
 
 
-def _tokenizers_encoder(text: str) -> Encode:
+def plain_tokenizer(text: str) -> Any:
+    """`tokenizers` for the content of a tokenizer.json, made to do nothing but turn text into ids."""
     from tokenizers import Tokenizer
 
     tokenizer: Any = Tokenizer.from_str(text)
@@ -224,6 +239,11 @@ def _tokenizers_encoder(text: str) -> Encode:
         tokenizer.model.dropout = None
     # The special tokens stay in the file, since ids of other added tokens are counted on from them, but are not matched.
     tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _tokenizers_encoder(text: str) -> Encode:
+    tokenizer = plain_tokenizer(text)
 
     def encode(texts: list[bytes]) -> tuple[Ids, NDArray[np.int64]]:
         encodings = tokenizer.encode_batch_fast([t.decode() for t in texts], add_special_tokens=False)

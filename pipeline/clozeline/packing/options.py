@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from clozeline.errors import ConfigError
+from clozeline.packing.words import SEGMENTERS
 from clozeline.store.schema import MAX_ROW_LENGTH
 
 SCHEMES = ("concat", "sentences", "doc-sentences", "documents", "best-fit", "pairs")
@@ -51,6 +52,7 @@ class PackOptions:
         short_sequence_prob: share of pairs whose length is drawn at random, so that short ones occur.
         seed: of the pairs, 0 to 2**64 - 1.
         bins: row lengths; each row goes to the shortest that holds it. Empty for none; the longest is `max_length`.
+        word_starts: add the column `word_starts`: words of the "tokenizer", or of "jieba" for Chinese.
     """
 
     max_length: int = 512
@@ -71,8 +73,11 @@ class PackOptions:
     short_sequence_prob: float = 0.1
     seed: int = 0
     bins: tuple[int, ...] = ()
+    word_starts: str | None = None
 
     def __post_init__(self) -> None:
+        if self.word_starts not in (None, *SEGMENTERS):
+            raise ConfigError(f"word_starts is {self.word_starts!r}: use {' or '.join(SEGMENTERS)}, or nothing")
         if self.packing not in SCHEMES:
             raise ConfigError(f"packing is {self.packing!r}: use {', '.join(SCHEMES)}")
         for name, schemes in _ONLY_FOR.items():

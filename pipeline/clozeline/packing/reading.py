@@ -9,13 +9,14 @@ import numpy as np
 from clozeline.packing.engines import Sampler
 from clozeline.packing.splitting import make_splitter
 from clozeline.packing.tokens import whole_documents
+from clozeline.packing.words import WordFinder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from clozeline.packing.engines import Engine
     from clozeline.packing.options import PackOptions
-    from clozeline.packing.tokens import TokenDocuments
+    from clozeline.packing.tokens import Columns, TokenDocuments
     from clozeline.store.documents import Documents
     from clozeline.store.ledger import Ledger
 
@@ -29,6 +30,7 @@ def read_tokens(
         ledger: told of everything but what a packer adds and drops.
     """
     sampler = Sampler(engine)
+    words = WordFinder(engine, options.word_starts) if options.word_starts else None
     split = make_splitter(options.sentences, options.language) if options.by_sentences else None
     seen = 0
     for batch in stream:
@@ -39,13 +41,16 @@ def read_tokens(
         sampler.see(texts)
         ids, lengths, counts = engine.encode(texts)
         ledger.counts.update(counts)
+        columns: Columns = {"input_ids": ids}
+        if words is not None:
+            columns["word_starts"] = words.starts(texts, ids, lengths)
         sentences = None
         if split is not None:
             sentences = lengths
             owner = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
             lengths = np.bincount(owner, weights=sentences, minlength=len(parts)).astype(np.int64)
         tokens = whole_documents(
-            {"input_ids": ids},
+            columns,
             lengths,
             sentences,
             seen,

@@ -7,7 +7,10 @@ back and finish one after all, it writes the same bytes under the same name.
 from __future__ import annotations
 
 import contextlib
+import json
+import logging
 from concurrent.futures import BrokenExecutor, Executor, Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError, JobError
@@ -56,6 +59,20 @@ class Cluster(Executor):
 
 
 @contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Without the tracebacks that dask logs for every lost connection: what matters of them, our errors say."""
+    loggers = [logging.getLogger(f"distributed.{name}") for name in ("batched", "client", "core", "worker.memory")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextlib.contextmanager
 def open_cluster(workers: int, address: str | None, scheduler_file: str | None) -> Iterator[Cluster]:
     """Connects to a cluster, or starts one.
 
@@ -73,13 +90,15 @@ def open_cluster(workers: int, address: str | None, scheduler_file: str | None) 
     except ImportError as error:
         raise ConfigError("--executor dask needs the package distributed: pip install 'clozeline[dask]'") from error
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_quiet_logs())
         if not address and not scheduler_file:
             cluster = LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
             address = stack.enter_context(cluster).scheduler_address
-        where = {"address": address} if address else {"scheduler_file": scheduler_file}
         try:
-            client = stack.enter_context(Client(**where, timeout=_CONNECT_SECONDS, set_as_default=False))
-        except (OSError, ValueError) as error:
+            if scheduler_file:  # a client would wait for the file for ever
+                address = json.loads(Path(scheduler_file).read_bytes())["address"]
+            client = stack.enter_context(Client(address, timeout=_CONNECT_SECONDS, set_as_default=False))
+        except (OSError, ValueError, KeyError) as error:
             raise JobError(
                 f"{address or scheduler_file}: no dask scheduler answers there ({error}); "
                 "start one, then run again, with --resume if something was done already"

@@ -8,6 +8,8 @@ import lzma
 import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from clozeline.store.remote import is_url, open_file
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -78,11 +80,12 @@ def open_compressed(path: str, compression: str) -> BinaryIO:
     if compression == "zstd":
         import pyarrow as pa
 
-        stream = cast("io.RawIOBase", pa.CompressedInputStream(pa.OSFile(path, "rb"), "zstd"))
+        raw = pa.PythonFile(open_file(path), "r") if is_url(path) else pa.OSFile(path, "rb")
+        stream = cast("io.RawIOBase", pa.CompressedInputStream(raw, "zstd"))
         return io.BufferedReader(stream, 4 * _CHUNK)
     new: Callable[[], Any] = {
         "gzip": lambda: zlib.decompressobj(wbits=31),
         "bz2": bz2.BZ2Decompressor,
         "xz": lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY),
     }[compression]
-    return io.BufferedReader(_Members(open(path, "rb"), new), 4 * _CHUNK)  # noqa: PTH123  # closed with it
+    return io.BufferedReader(_Members(open_file(path), new), 4 * _CHUNK)  # closed with it

@@ -15,6 +15,7 @@ from clozeline.errors import InputError
 from clozeline.sharding.compression import DAMAGE, ENDINGS, open_compressed
 from clozeline.sharding.encoding import AUTO, Transcoded, detect, named
 from clozeline.sharding.options import WIKI_FILE
+from clozeline.store.remote import file_facts, files_below, is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -76,7 +77,7 @@ class InputFile:
             return io.BufferedReader(Transcoded(replace(self, encoding=None).open(), self.encoding), 2**20)
         if self.compression:
             return open_compressed(self.path, self.compression)
-        return Path(self.path).open("rb")
+        return open_file(self.path)
 
 
 def find_files(sources: Sequence[str], warn: Callable[[str], None]) -> list[InputFile]:
@@ -93,7 +94,7 @@ def find_files(sources: Sequence[str], warn: Callable[[str], None]) -> list[Inpu
     seen: dict[str, str] = {}
     for source, files in zip(sources, found, strict=True):
         for file in files:
-            real = os.path.realpath(file.path) if file.format != "hf" else file.path
+            real = file.path if file.format == "hf" or is_url(file.path) else os.path.realpath(file.path)
             if real in seen:
                 raise InputError(f"{file.path}: comes in by both {seen[real]} and {source}; name it once")
             seen[real] = source
@@ -107,6 +108,8 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[InputFile]:
     if source.startswith(_HUGGING_FACE):
         name = source.removeprefix(_HUGGING_FACE)
         return [InputFile(name=name, path=name, format="hf", compression=None)]
+    if is_url(source):
+        return _behind_url(source.rstrip("/"), warn)
     path = Path(source)
     if path.is_dir():
         files, unknown = _classify(path, _walk(path))
@@ -133,6 +136,36 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[InputFile]:
             f"{base / unknown[0]}: unknown format; known endings are {_known()}, each also with {_compressed()}"
         )
     return files
+
+
+def _behind_url(url: str, warn: Callable[[str], None]) -> list[InputFile]:
+    found = files_below(url)
+    if not found:
+        raise InputError(f"{url}: no such file or folder; check the URL")
+    files, unknown = [], []
+    for path in found:
+        name = path.removeprefix(f"{url}/") if path != url else path.rpartition("/")[2]
+        if any(part.startswith(".") for part in name.split("/")):
+            continue
+        kind, compression = _format(name)
+        if kind is None or kind in ("parquet", "arrow"):
+            unknown.append(name)
+        else:
+            files.append(InputFile(name=name, path=path, format=kind, compression=compression))
+    if not files:
+        raise InputError(f"{url}: nothing there that can be read by URL; tables must be copied to a local folder first")
+    if unknown:
+        warn(f"{url}: {len(unknown)} files left out, whose format is not known or not read by URL ({unknown[0]}, ...)")
+    return sorted(files, key=lambda f: f.name.encode())
+
+
+def _format(name: str) -> tuple[str | None, str | None]:
+    """Format and compression by a file's name; no format where it is not known."""
+    path = Path(name)
+    compression = ENDINGS.get(path.suffix.lower())
+    ending = Path(path.stem).suffix.lower() if compression else path.suffix.lower()
+    kind = "text" if WIKI_FILE.fullmatch(path.name) else FORMATS.get(ending)
+    return (None if compression and kind in ("parquet", "arrow") else kind), compression
 
 
 def _known() -> str:
@@ -178,10 +211,8 @@ def _classify(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[
     files, unknown = [], []
     for path in paths:
         name = path.relative_to(base).as_posix()
-        compression = ENDINGS.get(path.suffix.lower())
-        ending = Path(path.stem).suffix.lower() if compression else path.suffix.lower()
-        kind = "text" if WIKI_FILE.fullmatch(path.name) else FORMATS.get(ending)
-        if kind is None or (compression and kind in ("parquet", "arrow")):
+        kind, compression = _format(name)
+        if kind is None:
             unknown.append(name)
             continue
         try:
@@ -221,13 +252,13 @@ def _measured(file: InputFile, options: ReadOptions) -> InputFile:
 
             rows = hub_dataset(file.path).num_rows
             return replace(file, rows=rows, bytes=rows * _NOMINAL_ROW_BYTES)
-        facts = Path(file.path).stat()
-        file = replace(file, bytes=facts.st_size, modified=facts.st_mtime_ns)
+        size, modified = file_facts(file.path)
+        file = replace(file, bytes=size, modified=modified)
         if file.format in ("parquet", "arrow"):
             from clozeline.sharding.tables import count_rows
 
             return replace(file, rows=count_rows(file))
-        if options.encoding == AUTO and facts.st_size:
+        if options.encoding == AUTO and size:
             with file.open() as stream:
                 file = replace(file, encoding=detect(stream, file.path))
         elif options.encoding != AUTO:
@@ -235,14 +266,14 @@ def _measured(file: InputFile, options: ReadOptions) -> InputFile:
         if file.compression is None and file.encoding is None:
             return file
         total, max_ratio = 0, options.max_compression_ratio
-        most = max(_BOMB_BYTES, max_ratio * facts.st_size)
-        if facts.st_size:
+        most = max(_BOMB_BYTES, max_ratio * size)
+        if size:
             with file.open() as stream:
                 while block := stream.read(2**20):
                     total += len(block)
                     if total > most:
                         raise InputError(
-                            f"{file.path}: grows to more than {max_ratio} times its {facts.st_size:,} bytes; "
+                            f"{file.path}: grows to more than {max_ratio} times its {size:,} bytes; "
                             "where that is meant, raise --max-compression-ratio"
                         )
         return replace(file, bytes=total)
@@ -258,9 +289,9 @@ def refuse_changed(files: Iterable[InputFile]) -> None:
         if file.format == "hf":
             continue
         try:
-            modified = Path(file.path).stat().st_mtime_ns
+            modified = file_facts(file.path)[1]
         except OSError:
-            modified = None
+            modified = -1
         if modified != file.modified:
             raise InputError(
                 f"{file.path}: changed while it was read; run again with --force when nothing writes to it"

@@ -274,8 +274,11 @@ class FileReader:
                 account.added["pieces_of_long_documents"] += len(pieces)
                 within = 0
                 for piece in (*pieces, rest):
-                    ids.append(f"{name}:{offset}+{within}" if within else f"{name}:{offset}")
-                    texts.append(piece)
+                    if piece.isspace():
+                        blank += 1
+                    else:
+                        ids.append(f"{name}:{offset}+{within}" if within else f"{name}:{offset}")
+                        texts.append(piece)
                     within += len(piece)
         continued = sum(a != b for a, b in zip(records.starts, records.offsets, strict=True))
         account.taken += len(values) - continued

@@ -55,7 +55,17 @@ class DigestingFile:
 
 
 class Location:
-    """A local folder."""
+    """A folder: a local one, or (see `store.remote`) one behind a URL."""
+
+    def __new__(cls, path: str | os.PathLike[str]) -> Location:
+        if cls is Location and "://" in os.fspath(path):
+            from clozeline.store.remote import RemoteLocation
+
+            return super().__new__(RemoteLocation)
+        return super().__new__(cls)
+
+    def __reduce__(self) -> tuple[type[Location], tuple[str]]:
+        return Location, (str(self),)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -68,6 +78,13 @@ class Location:
 
     def exists(self, name: str = "") -> bool:
         return (self.path / name).exists()
+
+    def is_folder(self) -> bool:
+        return self.path.is_dir()
+
+    def remove_folder(self) -> None:
+        """Removes the folder, which is empty."""
+        self.path.rmdir()
 
     def names(self) -> list[str]:
         """Names in the folder, sorted; empty where there is no folder."""

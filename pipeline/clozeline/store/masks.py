@@ -131,7 +131,7 @@ def check_rule(rule: MaskRule, packed: Metadata, *, allow_lower_rate: bool) -> N
     assert length is not None
     vocabulary = mask_vocabulary(facts, replace(rule, replacement="uniform"))
     check_cap(rule, length - len(facts.prefix_ids) - len(facts.suffix_ids), allow_lower_rate=allow_lower_rate)
-    if rule.unit != "token" and vocabulary.continuing is None and not packed.config.get("word_starts"):
+    if rule.unit != "token" and vocabulary.continuing is None and not packed.config_of("packing").get("word_starts"):
         raise ConfigError(
             f"unit is {rule.unit!r}, but this tokenizer does not mark where words start: pack with --word-starts"
         )

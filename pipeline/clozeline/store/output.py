@@ -106,12 +106,12 @@ class Output:
         for name in [*self.shards, WORK]:
             self.location.remove(name)
         if not self.location.names():
-            self.location.path.rmdir()
+            self.location.remove_folder()
 
     def _refuse_foreign(self, *, force: bool, resume: bool) -> None:
         if not self.location.exists():
             return
-        if not self.location.path.is_dir():
+        if not self.location.is_folder():
             raise DestinationError(f"{self.location}: is a file; DEST is a folder to create")
         finished, started = self.location.exists(NAME), self.location.exists(WORK)
         others = [n for n in self.location.names() if n != WORK]

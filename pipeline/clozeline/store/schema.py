@@ -58,6 +58,8 @@ def packed_columns(metadata: Metadata, row_length: int | None = None) -> dict[st
     if config.get("packing") == "pairs":
         columns["token_type_ids"] = pa.list_(pa.uint8(), length)
         columns[PAIR_LABELS[config["objective"]]] = pa.uint8()
+    if config.get("word_starts"):
+        columns["word_starts"] = pa.list_(pa.uint8(), length)  # bytes: bits could not be read in place
     if config.get("boundaries"):
         # Of one width, filled up with 0, so that a row is still found by arithmetic.
         columns["document_lengths"] = pa.list_(pa.uint16(), config["document_slots"])

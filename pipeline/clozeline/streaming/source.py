@@ -202,6 +202,7 @@ class Source:
         ahead = 1
         while block := list(islice(positions, ahead)):
             at = self.locate(epoch, np.concatenate(block))
+            self.rows.prefetch(at)
             size = max(1, len(block[0]))
             scattered = self.order.shuffle == "global"
             together = max(1, _ROWS_PER_SHARD * self.rows.shards // size) if scattered else 1

@@ -5,7 +5,7 @@ Shapes: B rows per batch and rank, L positions per row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from clozeline.errors import ConfigError
 from clozeline.mask_function import IGNORE
 from clozeline.streaming.buffers import Buffers
+from clozeline.streaming.cache import CacheOptions
 from clozeline.streaming.cursor import MAX_WORKERS, Cursor
 from clozeline.streaming.lengths import LengthOrder
 from clozeline.streaming.misuse import check_caller
@@ -54,6 +55,7 @@ class StreamOptions:
             without, and attention kernels for rows of one length can be used.
         columns: names of stored columns to give beside those that models take.
         block_rows, window_blocks: of shuffle="blocks"; see `RowOrder`.
+        cache: where the shards of a data set behind a URL are kept.
     """
 
     dtype: Literal["int64", "int32"] = "int64"
@@ -62,6 +64,7 @@ class StreamOptions:
     columns: tuple[str, ...] = ()
     block_rows: int = 4096
     window_blocks: int = 16
+    cache: CacheOptions = field(default_factory=CacheOptions)
 
     def __post_init__(self) -> None:
         if self.dtype not in ("int64", "int32"):
@@ -104,7 +107,7 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
     number of rows in a global batch: not on how many ranks share it, nor on the number of workers, nor on a restart.
 
     Args:
-        path: a packed or masked data set.
+        path: a packed or masked data set: a folder, or a URL that fsspec knows (s3://, gs://, hf://, https://).
         batch_size: rows per batch on each rank; None gives single rows, for those who collate themselves.
         transform: applied to each batch, such as `Masking(seed=1)` to packed rows.
         shuffle: "global", "blocks" (for storage where random reads cost) or None; see `RowOrder`. "lengths": global, and each
@@ -141,7 +144,9 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         options: StreamOptions | None = None,
     ) -> None:
         options = options or StreamOptions()
-        rows = TokenRows(path, copy)
+        rows = TokenRows(path, copy, options.cache)
+        at_once = {"blocks": 2 * options.window_blocks, None: 2}
+        rows.check_cache(at_once.get(shuffle, rows.shards))
         order = _order(rows, shuffle, seed, options, _global_batch(batch_size, rank, world_size), tail)
         source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
         self._set_up(source, batch_size, rank, world_size, tail, epoch, options)

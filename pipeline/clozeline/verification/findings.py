@@ -84,6 +84,7 @@ class VerifyResult:
         rows, tokens, bytes: what was looked at; rows are documents for text.
         seed: of the masks, None where there is none or it is not known.
         checks: in the order of the documentation.
+        note: what had to be assumed.
     """
 
     path: str
@@ -94,6 +95,7 @@ class VerifyResult:
     bytes: int
     seed: int | None
     checks: tuple[Check, ...]
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

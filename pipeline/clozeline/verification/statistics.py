@@ -32,7 +32,7 @@ _FEWEST_GROUPS = 20  # for the variance between rows
 _REPLACEMENT_BINS = 256
 
 
-class _Test:
+class ChanceTest:
     """One statistic before its limit is known."""
 
     def __init__(
@@ -70,33 +70,40 @@ class _Test:
 
 
 def judge(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary, *, slack: int = 0) -> list[Check]:
-    """All tests that the rows allow.
+    """The verdict of every test that the rows allow; arguments as for `find_tests`."""
+    if not tally.units:
+        return [Check(name="selection_rate", ok=True, detail="no position may be selected")]
+    tests = find_tests(tally, rule, vocabulary, slack=slack)
+    limit = ERROR_RATE / (len(tests) + 1)  # and one for repeated masks
+    checks = [*(test.check(limit) for test in tests), _repeated(tally, limit)]
+    if rule.selection == "exact" or rule.max_predictions is not None:
+        rate = f"{tally.tokens / tally.maskable:.4%} of {tally.maskable:,} maskable tokens"
+        asked = ", ".join(f"{p:.4g}" for p in rule.schedule)
+        checks.insert(0, Check(name="effective_rate", ok=True, detail=f"{rate}; {asked} asked for"))
+    return checks
+
+
+def find_tests(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary, *, slack: int = 0) -> list[ChanceTest]:
+    """Every test that the rows allow, but that of repeated masks.
 
     Args:
         rule: of the whole data set.
         slack: tokens by which an exact count of a row may differ, where the rounding is not known.
     """
     exact, capped = rule.selection == "exact", rule.max_predictions is not None
-    tests: list[_Test] = []
-    fixed: list[Check] = []
-    if not tally.units:
-        return [Check(name="selection_rate", ok=True, detail="no position may be selected")]
-    rate = tally.tokens / tally.maskable
-    seen = f"{rate:.4%} of {tally.maskable:,} maskable tokens"
-    if exact or capped:
-        fixed.append(Check(name="effective_rate", ok=True, detail=f"{seen}; {_of_all(rule)} asked for"))
+    tests: list[ChanceTest] = []
     if not exact and not capped:
         p = tally.expected / tally.units
         tests.append(
-            _share("selection_rate", tally.chosen, tally.units, p, f"{rule.unit}s selected", _cap_hint(tally, p))
+            _share("selection_rate", tally.chosen, tally.units, p, f"{rule.unit}s are selected", _cap_hint(tally))
         )
     elif rule.unit == "token":
         difference = tally.tokens - tally.tokens_expected
         tests.append(
-            _Test(
+            ChanceTest(
                 "selection_rate",
                 f"{tally.tokens:,} tokens selected, {tally.tokens_expected:,.1f} expected",
-                f"{tally.tokens:,} tokens are selected, {tally.tokens_expected:,.1f} expected{_cap_hint(tally, rate)}",
+                f"{tally.tokens:,} tokens are selected, {tally.tokens_expected:,.1f} expected{_cap_hint(tally)}",
                 expected=tally.tokens_expected,
                 observed=tally.tokens,
                 # Under a cap the count varies less than without it.
@@ -109,7 +116,7 @@ def judge(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary, *, slack: in
     for side, name in enumerate(("first", "last")):
         units, chosen, expected = tally.edges[side].tolist()
         if units:
-            what = f"the {name} 16 {rule.unit}s of rows selected"
+            what = f"{rule.unit}s among a row's {name} 16 are selected"
             tests.append(_share(f"{name}_units", int(chosen), int(units), expected / units, what))
     number, picked, wanted = tally.by_id
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -121,7 +128,7 @@ def judge(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary, *, slack: in
         tests.append(_empty(tally))
     tests += _actions(tally, rule, vocabulary)
     for name, pairs, what in (
-        ("adjacent", tally.adjacent, "neighbouring positions"),
+        ("adjacent", tally.adjacent, "the neighbouring position"),
         ("neighbours", tally.neighbours, "the same position of the next row"),
         ("copies", tally.copies, "the same position of the next copy"),
         ("shards", tally.shards, "the same position of the next shard"),
@@ -139,18 +146,18 @@ def judge(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary, *, slack: in
                 "length",
             )
         )
-    limit = ERROR_RATE / (len(tests) + 1)  # and one for repeated masks
-    return [*fixed, *(test.check(limit) for test in tests), _repeated(tally, limit)]
+    if rule.unit == "span" and tally.span_words.any():
+        wanted = np.zeros(len(tally.span_words))
+        wanted[1 : rule.max_span + 1] = rule.span_distribution
+        wanted *= tally.span_words.sum()
+        tests.append(_cells("span_lengths", tally.span_words, wanted, wanted, "words of a span", "length"))
+    return tests
 
 
-def _of_all(rule: MaskRule) -> str:
-    return ", ".join(f"{p:.4g}" for p in rule.schedule)
-
-
-def _share(name: str, hits: int, trials: int, probability: float, what: str, hint: str = "") -> _Test:
+def _share(name: str, hits: int, trials: int, probability: float, what: str, hint: str = "") -> ChanceTest:
     share = hits / trials if trials else 0.0
     seen = f"{share:.4%} of {trials:,} {what}, {probability:.4%} expected"
-    return _Test(
+    return ChanceTest(
         name,
         seen,
         f"{seen}{hint}",
@@ -161,7 +168,7 @@ def _share(name: str, hits: int, trials: int, probability: float, what: str, hin
     )
 
 
-def _cap_hint(tally: Tally, rate: float) -> str:
+def _cap_hint(tally: Tally) -> str:
     most = int(np.flatnonzero(tally.row_tokens)[-1])
     if most and tally.row_tokens[most] > 0.2 * tally.rows:
         return f"; {int(tally.row_tokens[most]):,} of {tally.rows:,} rows have {most} selected tokens and none has more: a cap?"
@@ -175,7 +182,7 @@ def _cells(
     variance: NDArray[np.float64],
     what: str,
     cell: str,
-) -> _Test:
+) -> ChanceTest:
     """Chi-squared of many counts, neighbours put together until each has an expectation of at least 20."""
     if expected.sum() > 0:
         group = np.floor(np.cumsum(expected) / _LEAST).astype(np.int64)
@@ -191,22 +198,22 @@ def _cells(
     worst = int(np.argmax(np.abs(off)))
     places = np.flatnonzero(group == worst)
     where = f"{places[0]}" if len(places) == 1 else f"{places[0]} to {places[-1]}"
-    return _Test(
+    return ChanceTest(
         name,
         f"chi-squared {value:,.1f} over {int(used.sum())} cells by {what}",
-        f"selection depends on the {what}: at {cell} {where} {seen[worst]:,.0f} are selected, {mean[worst]:,.1f} expected",
+        f"uneven by {what}: at {cell} {where} there are {seen[worst]:,.0f}, {mean[worst]:,.1f} expected",
         expected=float(used.sum()),
         observed=value,
         p_value=p_value,
     )
 
 
-def _variance(tally: Tally) -> _Test:
+def _variance(tally: Tally) -> ChanceTest:
     mean = float(tally.square_count)
     variance = 2.0 * mean + tally.square_excess
     ratio = tally.squares / mean
     kind = "less: an exact number a row?" if ratio < 1 else "more: rows are masked at different rates, or in clusters"
-    return _Test(
+    return ChanceTest(
         "row_variance",
         f"counts of rows vary {ratio:.4f} times as much as independent draws",
         f"counts of rows vary {ratio:.4f} times as much as independent draws, {kind}",
@@ -216,10 +223,10 @@ def _variance(tally: Tally) -> _Test:
     )
 
 
-def _empty(tally: Tally) -> _Test:
+def _empty(tally: Tally) -> ChanceTest:
     probability = tally.empty_expected / tally.empty_rows
     seen = f"{tally.empty:,} of {tally.empty_rows:,} rows have nothing selected, {tally.empty_expected:.3g} expected"
-    return _Test(
+    return ChanceTest(
         "empty_rows",
         seen,
         seen,
@@ -229,7 +236,7 @@ def _empty(tally: Tally) -> _Test:
     )
 
 
-def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[_Test]:
+def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[ChanceTest]:
     total = int(tally.actions.sum())
     if not total:
         return []
@@ -243,13 +250,13 @@ def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[_
         _share("random_share", random, total, random_share, f"{each} are a random token"),
         _share("keep_share", kept, total, 1 - rule.mask_token_prob - random_share, f"{each} keep their token"),
     ]
-    draws = int(tally.drawn.sum())
+    ordinary = vocabulary.ordinary_ids
+    draws = int(tally.drawn[ordinary].sum())  # of others the check of replacements tells
     probabilities = vocabulary.draw_probabilities
     # A draw equal to the original is seen as kept: of each id, the draws for other ids remain.
     expected = probabilities * (count - tally.originals)
     if draws and expected.sum() > 0:
         expected *= draws / expected.sum()
-        ordinary = vocabulary.ordinary_ids
         seen, wanted = tally.drawn[ordinary], expected[ordinary]
         group = np.minimum(
             (np.cumsum(wanted) / max(draws / _REPLACEMENT_BINS, _LEAST)).astype(np.int64), _REPLACEMENT_BINS - 1
@@ -257,15 +264,13 @@ def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[_
         observed, mean = np.bincount(group, seen), np.bincount(group, wanted)
         used = mean >= _LEAST / 2
         value = float(((observed[used] - mean[used]) ** 2 / mean[used]).sum())
-        outside = draws - int(seen.sum())
         worst = int(np.argmax(np.where(used, np.abs(observed - mean) / np.sqrt(np.maximum(mean, 1e-9)), 0)))
         near = ordinary[group == worst]
         tests.append(
-            _Test(
+            ChanceTest(
                 "replacement_ids",
                 f"chi-squared {value:,.1f} over {int(used.sum())} ranges of ids for {draws:,} random tokens",
-                f"of {draws:,} random tokens {observed[worst]:,.0f} have ids {near[0]} to {near[-1]}, {mean[worst]:,.1f} expected"
-                + (f", and {outside:,} are no ordinary ids" if outside else ""),
+                f"of {draws:,} random tokens {observed[worst]:,.0f} have ids {near[0]} to {near[-1]}, {mean[worst]:,.1f} expected",
                 expected=float(used.sum()),
                 observed=value,
                 p_value=chi_squared_p(value, float(used.sum())),
@@ -274,9 +279,9 @@ def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[_
     return tests
 
 
-def _pairs(name: str, pairs: Pairs, what: str) -> _Test:
+def _pairs(name: str, pairs: Pairs, what: str) -> ChanceTest:
     p = pairs.expected / pairs.trials
-    return _share(name, pairs.hits, pairs.trials, p, f"selected units have {what} selected too")
+    return _share(name, pairs.hits, pairs.trials, p, f"selected units are selected in {what} too")
 
 
 def _repeated(tally: Tally, limit: float) -> Check:

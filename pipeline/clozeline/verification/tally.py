@@ -3,12 +3,12 @@
 The unit of chance is the unit of selection: a token, a word or a span. It stands at its first position; pi is the probability
 with which the scheme selects it, which may differ from row to row (an exact count of a short row, a copy's own rate).
 
-Shapes: R rows of T positions, V vocabulary, U units.
+Shapes: R rows of T positions (the longest rows, where they differ from shard to shard), V vocabulary, U units.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,10 +65,10 @@ class Marks:
         per_row, chosen: int64 (R,), how many of each.
         chance: float64 (R,), pi of each row's units.
         maskable: int64 (R,), positions of each row that may be selected.
-        found: the units themselves; None where they are tokens.
+        found: the units themselves; None where they are tokens. words: those that spans are made of.
     """
 
-    __slots__ = ("at", "chance", "chosen", "first", "found", "maskable", "per_row", "selected", "units")
+    __slots__ = ("at", "chance", "chosen", "first", "found", "maskable", "per_row", "selected", "units", "words")
 
     def __init__(
         self,
@@ -91,6 +91,9 @@ class Marks:
             self.first = self.found.first
             self.units = np.zeros(original.shape, bool)
             self.units.reshape(-1)[self.first] = True
+        self.words: Units | None = None
+        if rule.unit == "span":
+            self.words = find_units(original, replace(rule, unit="word"), vocabulary, word_starts=word_starts)
         self.selected = self.units & (labels != IGNORE)
         self.at = np.flatnonzero(self.selected)
         limits = np.arange(rows + 1) * length
@@ -122,8 +125,10 @@ class Tally:
         edges: (2, 3): first and last units of the rows: number, selected, expected.
         by_id: (3, 64): units by a residue of their first id: number, selected, expected.
         actions: (3,) mask, random, keep, of tokens or of units; equal: of these, those expected to be drawn equal.
+        fill: (T + 1,) rows by tokens that are not padding; stretches: (16,) runs of maskable positions by log2 of their length.
         drawn, originals: (V,) replacement ids, and the ids that they replaced or might have.
         lengths: (2, 33): units by their tokens, all and selected; length_expected, length_variance: of the latter.
+        span_words: (257,) spans by their words, of those that no row or separator could cut.
         neighbours, copies, shards, adjacent: pairs that should be independent.
     """
 
@@ -139,6 +144,8 @@ class Tally:
     variance: float = 0.0
     tokens_expected: float = 0.0
     row_tokens: NDArray[np.int64] = field(init=False)
+    fill: NDArray[np.int64] = field(init=False)
+    stretches: NDArray[np.int64] = field(default_factory=lambda: np.zeros(16, np.int64))
     empty: int = 0
     empty_expected: float = 0.0
     empty_rows: int = 0
@@ -157,6 +164,7 @@ class Tally:
     lengths: NDArray[np.int64] = field(default_factory=lambda: np.zeros((2, MAX_TOKENS + 1), np.int64))
     length_expected: NDArray[np.float64] = field(default_factory=lambda: np.zeros(MAX_TOKENS + 1))
     length_variance: NDArray[np.float64] = field(default_factory=lambda: np.zeros(MAX_TOKENS + 1))
+    span_words: NDArray[np.int64] = field(default_factory=lambda: np.zeros(257, np.int64))
     neighbours: Pairs = field(default_factory=Pairs)
     copies: Pairs = field(default_factory=Pairs)
     shards: Pairs = field(default_factory=Pairs)
@@ -165,6 +173,7 @@ class Tally:
     def __post_init__(self) -> None:
         length = self.row_length
         self.row_tokens = np.zeros(length + 1, np.int64)
+        self.fill = np.zeros(length + 1, np.int64)
         self.at = np.zeros(length, np.int64)
         self.at_expected, self.at_variance = np.zeros(length), np.zeros(length)
         self.drawn = np.zeros(self.vocabulary_size, np.int64)
@@ -188,7 +197,7 @@ class Tally:
         vocabulary: MaskVocabulary,
     ) -> None:
         """Counts some rows, (R, T) each, of one copy."""
-        length = self.row_length
+        length = ids.shape[1]
         per_row, chosen, chance = marks.per_row, marks.chosen, marks.chance
         taken = np.flatnonzero(labels != IGNORE)
         per_tokens = np.diff(np.searchsorted(taken, np.arange(len(ids) + 1) * length))
@@ -196,7 +205,7 @@ class Tally:
         self.maskable += int(marks.maskable.sum())
         self.tokens += len(taken)
         self.tokens_expected += float(chance @ marks.maskable)
-        self.row_tokens += np.bincount(per_tokens, minlength=length + 1)
+        self.row_tokens += np.bincount(per_tokens, minlength=self.row_length + 1)
         self.units += len(marks.first)
         self.chosen += len(marks.at)
         self.expected += float(chance @ per_row)
@@ -207,13 +216,15 @@ class Tally:
         self.empty_expected += float(((1 - chance[could]) ** per_row[could]).sum())
         if rule.selection == "bernoulli" and rule.max_predictions is None:
             self._see_variance(per_row, chosen, chance)
-        self.at += np.bincount(marks.at % length, minlength=length)
+        self.at += np.bincount(marks.at % length, minlength=self.row_length)
         self._see_positions(marks)
         self._see_edges(marks)
         self._see_ids(original, marks)
         self._see_actions(ids, labels, taken, marks, rule, vocabulary)
         if marks.found is not None:
             self._see_lengths(marks, marks.found)
+        if marks.found is not None and marks.words is not None:
+            self._see_spans(marks.found, marks.words, rule.max_span)
         # Every second row, and every second position, so that no unit is asked about twice.
         even_rows = marks.at[(marks.at // length % 2 == 0) & (marks.at < (len(ids) - 1) * length)]
         self.neighbours.see(even_rows, marks, length)
@@ -222,16 +233,18 @@ class Tally:
             self._see_adjacent(marks.at[(column % 2 == 0) & (column < length - 1)], marks, rule)
 
     def _see_positions(self, marks: Marks) -> None:
-        for chance in np.unique(marks.chance).tolist() if len(np.unique(marks.chance)) <= 4 else ():
-            here = marks.chance == chance
-            units = (marks.units if here.all() else marks.units[here]).sum(axis=0, dtype=np.int32)
-            self.at_expected += chance * units
-            self.at_variance += chance * (1 - chance) * units
-        if len(np.unique(marks.chance)) > 4:
-            weights = np.stack([marks.chance, marks.chance * (1 - marks.chance)])
-            expected, variance = weights @ marks.units.astype(np.float64)
-            self.at_expected += expected
-            self.at_variance += variance
+        length = marks.units.shape[1]
+        chances = np.unique(marks.chance)
+        if len(chances) <= 4:
+            for chance in chances.tolist():
+                here = marks.chance == chance
+                units = (marks.units if here.all() else marks.units[here]).sum(axis=0, dtype=np.int32)
+                self.at_expected[:length] += chance * units
+                self.at_variance[:length] += chance * (1 - chance) * units
+            return
+        expected, variance = np.stack([marks.chance, marks.chance * (1 - marks.chance)]) @ marks.units.astype(float)
+        self.at_expected[:length] += expected
+        self.at_variance[:length] += variance
 
     def _see_adjacent(self, at: NDArray[np.intp], marks: Marks, rule: MaskRule) -> None:
         if rule.selection == "bernoulli":
@@ -240,10 +253,19 @@ class Tally:
         pairs = Pairs()
         pairs.see(at, marks, 1)
         # One of the n is gone, and one of the k.
-        places = at[marks.units.reshape(-1)[at + 1]] // self.row_length
+        places = at[marks.units.reshape(-1)[at + 1]] // marks.units.shape[1]
         n = marks.per_row.astype(np.float64)
         pairs.expected = float(((marks.chance * n - 1) / np.maximum(n - 1, 1))[places].sum())
         self.adjacent.update(pairs)
+
+    def see_shape(self, original: NDArray[Any], attention: NDArray[Any], vocabulary: MaskVocabulary) -> None:
+        """Counts how full rows are, and how long their stretches of text; (R, T) each."""
+        self.fill += np.bincount(attention.sum(axis=1, dtype=np.int64), minlength=self.row_length + 1)
+        text = np.zeros((original.shape[0], original.shape[1] + 2), np.int8)
+        text[:, 1:-1] = vocabulary.maskable[original]
+        edges = np.flatnonzero(np.diff(text.reshape(-1)))
+        lengths = edges[1::2] - edges[0::2]
+        self.stretches += np.bincount(np.log2(np.maximum(lengths, 1)).astype(np.int64), minlength=16)[:16]
 
     def _see_variance(self, units: NDArray[np.int64], chosen: NDArray[np.int64], chance: NDArray[np.float64]) -> None:
         each = chance * (1 - chance)
@@ -286,6 +308,19 @@ class Tally:
         self.lengths[1] += np.bincount(size[picked], minlength=MAX_TOKENS + 1)
         self.length_expected += np.bincount(size, pi, minlength=MAX_TOKENS + 1)
         self.length_variance += np.bincount(size, pi * (1 - pi), minlength=MAX_TOKENS + 1)
+
+    def _see_spans(self, spans: Units, words: Units, most: int) -> None:
+        """Counts the words of spans that nothing could cut short: whose lengths are as they were drawn."""
+        follows = np.zeros(len(words.first), bool)
+        follows[1:] = (words.first[1:] == words.first[:-1] + words.tokens[:-1]) & (words.rows[1:] == words.rows[:-1])
+        row_begins = np.ones(len(words.first), bool)
+        row_begins[1:] = words.rows[1:] != words.rows[:-1]
+        breaks = np.append(np.flatnonzero(~follows), len(words.first))
+        at = np.searchsorted(words.first, spans.first)
+        room = breaks[np.searchsorted(breaks, at, side="right")] - at
+        free = (room >= most) & (follows[at] | row_begins[at])  # after a break stands what is left of a span
+        lengths = np.diff(at, append=len(words.first))[free]
+        self.span_words += np.bincount(lengths, minlength=len(self.span_words))
 
     def _see_actions(
         self,

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clozeline.errors import DataError
-from clozeline.run.stage import Progress, RunOptions
+from clozeline.run.stage import RunOptions
 from clozeline.seeds import SPANS, row_words
 from clozeline.store.dataset import Data
 from clozeline.store.masks import TokenCounts, mask_rule, mask_vocabulary, stored_counts
 from clozeline.store.shards import TokenShard
 from clozeline.verification.files import check_digest, check_ledger, check_metadata, check_rows, check_text
 from clozeline.verification.findings import Check, Findings, VerifyResult
+from clozeline.verification.jobs import label_checks, run_jobs
 from clozeline.verification.replay import check_counts, check_labels, check_replay, unmask
+from clozeline.verification.report import report
+from clozeline.verification.rows import RowDecoder, decode_row
 from clozeline.verification.sketch import WINDOW, Sketch
 from clozeline.verification.statistics import judge, needed_bits
 from clozeline.verification.tally import Marks, Tally
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 
     from clozeline.store.location import Location
     from clozeline.store.manifest import Manifest, Metadata, ShardEntry
+    from clozeline.verification.rows import Piece
 
     Columns = dict[str, NDArray[Any]]
 
@@ -58,6 +63,10 @@ class VerifyJob:
     digests: bool = True
     counts: TokenCounts | None = None
     needed: float = 0.0
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.entries)
 
     def __call__(self) -> tuple[Findings, Tally | None]:
         findings = Findings()
@@ -104,6 +113,8 @@ class VerifyJob:
         tally = Tally(Sketch(self.needed), self.metadata.row_length, len(vocabulary.maskable))
         packed = TokenShard(*self.against) if self.against else None
         fellow = TokenShard(self.location, self.fellow) if self.fellow else None
+        if fellow is not None and fellow.types["input_ids"] != shards[0].types["input_ids"]:
+            fellow = None  # rows of another length
         streams = [_blocks(shard) for shard in shards]
         others = _blocks(fellow) if fellow else iter(())
         row = 0
@@ -179,6 +190,8 @@ class VerifyJob:
         one = rule.for_copy(entry.copy)
         check_counts(where, row, labels, marks, one, 0, findings)
         tally.see(ids, labels, original, marks, one, vocabulary)
+        if entry.copy == 0:
+            tally.see_shape(original, columns["attention_mask"], vocabulary)
         tally.sketch.see(marks.selected, marks.units, entry.copy, entry.shard, row)
         return marks
 
@@ -209,6 +222,7 @@ def verify(
     *,
     against: str | os.PathLike[str] | None = None,
     digests: bool = True,
+    html: str | os.PathLike[str] | None = None,
     run: RunOptions | None = None,
 ) -> VerifyResult:
     """Checks a data set: its files, its ledger, and, where it is masked, every mask.
@@ -217,6 +231,7 @@ def verify(
         path: what `shard`, `pack` or `mask` wrote.
         against: the packed data set that it was masked from; unmasked rows are compared with it.
         digests: recompute the sha256 of every file.
+        html: a file to write a report to, which stands on its own.
 
     Returns:
         The verdict; a data set that is wrong is no error. Of right data sets the statistics reject one in 10,000 at most.
@@ -239,23 +254,11 @@ def verify(
         if digests:
             check_digest(data.location, name, sha256, findings)
     check_ledger(str(path), manifest, findings)
-    total: Tally | None = None
-    size = 0
-    with run.open_executor() as executor:
-        results = executor.map(VerifyJob.__call__, jobs)
-        for done, (job, (found, tally)) in enumerate(zip(jobs, results, strict=True), 1):
-            findings.update(found)
-            if total is None:
-                total = tally
-            elif tally is not None:
-                total.update(tally)
-            size += sum(entry.bytes for entry in job.entries)
-            if run.on_progress is not None:
-                run.on_progress(Progress(stage="verify", done=done, total=len(jobs), shards=done, bytes=size))
+    total = run_jobs(jobs, findings, run)
     checks = _checks(manifest, findings, digests=digests, against=against)
     if total is not None:
         checks += judge(total, mask_rule(metadata), jobs[0]._vocabulary)
-    return VerifyResult(
+    result = VerifyResult(
         path=str(path),
         stage=metadata.stage,
         ok=all(check.ok for check in checks),
@@ -265,6 +268,24 @@ def verify(
         seed=metadata.seed,
         checks=tuple(checks),
     )
+    if html is not None:
+        rule, vocabulary = (mask_rule(metadata), jobs[0]._vocabulary) if total is not None else (None, None)
+        text = report(result, total, rule, vocabulary, manifest, _some_rows(data))
+        Path(html).write_text(text, "utf-8")
+    return result
+
+
+def _some_rows(data: Data) -> list[tuple[str, list[Piece]]]:
+    """The first rows of the first and last copy, where they can be read."""
+    if data.metadata.stage == "sharding":
+        return []
+    copies = sorted({entry.copy for entry in data.manifest.shards})
+    wanted = [(copy, row) for copy in dict.fromkeys((copies[0], copies[-1])) for row in range(2)]
+    try:
+        decoder = RowDecoder.of(data)
+        return [(f"row {row}, copy {copy}", decode_row(data, decoder, row, copy)) for copy, row in wanted]
+    except (DataError, OSError):  # told of by the checks
+        return []
 
 
 def _jobs(data: Data, packed: Data | None, *, digests: bool) -> list[VerifyJob]:
@@ -308,19 +329,4 @@ def _checks(manifest: Manifest, findings: Findings, *, digests: bool, against: o
         if against is not None:
             checks.append(findings.check("unmasking", f"gives back the rows of {against}"))
         checks += label_checks(findings, mask_rule(metadata))
-    return checks
-
-
-def label_checks(findings: Findings, rule: Any) -> list[Check]:
-    """The checks of labels and counts that hold with certainty."""
-    checks = [
-        findings.check("labels", "-100 or an id"),
-        findings.check("specials", "neither special ids nor padding are selected"),
-        findings.check("replacements", "the mask token, the token itself, or an id that may be drawn"),
-        findings.check("stray_masks", "no mask token where nothing is selected"),
-    ]
-    if rule.selection == "exact" or rule.max_predictions is not None:
-        checks.append(findings.check("row_counts", "every row has the number of selected tokens that it must"))
-    if rule.unit != "token":
-        checks.append(findings.check("whole_units", f"every {rule.unit} is selected whole or not at all"))
     return checks
