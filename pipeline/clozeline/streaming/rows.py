@@ -118,6 +118,11 @@ class TokenRows:
         before = np.concatenate([[0], ends[:-1]])
         return Identity(rows, place, self._shard[place], rows - before[index])
 
+    def files(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """L, and the number of rows, of each file that an epoch reads."""
+        places, ends = self._places[0], self._ends[0]
+        return tuple(self._length[places].tolist()), tuple(np.diff(ends, prepend=0).tolist())
+
     def prefetch(self, at: Identity) -> None:
         """Starts to fetch what these rows need, where that is behind a URL."""
         if self._remote is not None:
