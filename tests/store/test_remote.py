@@ -85,7 +85,18 @@ def test_from_s3_to_s3_makes_the_same_bytes_as_locally(
         f"system = fsspec.filesystem('s3')\nsystem.mkdir('s3://bucket')\nsystem.put({str(folder)!r}, 's3://bucket/corpus', recursive=True)",
         s3,
     )
-    options = ["--tokenizer", str(tokenizer), "--max-length", "64", "--seed", "3", "--keep-text", "--num-shards", "6", "-q"]
+    options = [
+        "--tokenizer",
+        str(tokenizer),
+        "--max-length",
+        "64",
+        "--seed",
+        "3",
+        "--keep-text",
+        "--num-shards",
+        "6",
+        "-q",
+    ]
     here = clozeline(s3, "run", str(folder), str(tmp_path / "out"), *options, "--executor", "serial")
     assert here.returncode == 0, here.stderr
     there = clozeline(
