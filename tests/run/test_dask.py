@@ -29,7 +29,7 @@ SHARDS = 24
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2 MB that `tokenizers` needs some seconds for."""
     path = tmp_path_factory.mktemp("text") / "words.txt"
-    words = np.array([f"{a}{b}{c}" for a in "bdfg" for b in "aeiou" for c in ("lm", "rt", "st", "nd")])
+    words = np.array([f"{a}{b}{c}" for a in "bdfg" for b in "aeiou" for c in ("lm", "rt", "st", "mp")])
     draws = np.random.default_rng(5).integers(len(words), size=(20_000, 24))
     path.write_text("\n".join(" ".join(line) for line in words[draws]) + "\n")
     return path

@@ -96,6 +96,8 @@ def choose(kind: str, workers: int, seconds: float) -> tuple[str, int]:
     Returns:
         The kind of executor and the number of workers.
     """
+    if kind == "serial":
+        return kind, 1
     if kind != "auto":
         return kind, workers
     worth = int(min(workers, seconds / START_SECONDS))
