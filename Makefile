@@ -13,7 +13,7 @@ BENCHMARKS := $(filter-out harness,$(basename $(notdir $(wildcard benchmarks/*.p
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report,sentences,dask,s3]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev,fast,report,sentences,text,dask,s3,zh]'
 	touch $@
 
 demo: $(READY)

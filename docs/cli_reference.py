@@ -30,7 +30,9 @@ def reference() -> str:
     for name in (None, *COMMANDS):
         command: click.Command | None = main
         title = "clozeline"
-        context = click.Context(main, info_name="clozeline", terminal_width=100, max_content_width=100)
+        context = click.Context(
+            main, info_name="clozeline", terminal_width=100, **{**main.context_settings, "max_content_width": 100}
+        )
         if name is not None:
             command = main.get_command(context, name)
             title = f"clozeline {name}"

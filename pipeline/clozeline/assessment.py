@@ -44,7 +44,7 @@ class AssessOptions:
         epochs: K, maskings on the fly, 0 to K - 1. Of static masks all copies are used.
         limit_rows: this many rows, drawn from all by a fixed permutation, the same for each masking; None for all.
         batch_rows: rows at once in a process; None for a number that suits the device. Halved where memory runs out.
-        device: "auto", "cpu", "cuda" or "mps".
+        device: "auto", "cpu", "cuda" or "mps"; a model that is given as a module stays where it is.
         attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
         checkpoint: a file that keeps what is done, once a minute; removed at the end. With `resume` it is gone on from.
         worst_rows: how many of the rows with the highest loss to give token by token.
@@ -187,10 +187,12 @@ def _one(
     on_progress: Callable[[EvaluateProgress, int], None] | None,
     on_warning: Callable[[str], None] | None,
 ) -> tuple[EvaluateResult, str, tuple[WorstRow, ...]]:
-    device = find_device(options.device, int(os.environ.get("LOCAL_RANK", "0")))
     loaded: Any = model
     source = model if isinstance(model, (str, os.PathLike)) else None
-    if source is not None:
+    if source is None:
+        device = next(p.device for p in loaded.parameters())
+    else:
+        device = find_device(options.device, int(os.environ.get("LOCAL_RANK", "0")))
         loaded = load_model(
             source,
             device,

@@ -53,7 +53,7 @@ def test_the_head_called_apart_gives_the_models_own_logits(kind: str, vocabulary
 
 def test_equal_logits_give_the_logarithm_of_the_vocabulary(prepared: Path) -> None:
     rows = rows_of(prepared / "masked")
-    for size in (50, 115, 30_522, 250_002):
+    for size in (50, 115, 30_522):
         result = clozeline.evaluate(
             FixedLogits(size), in_batches({**rows, "labels": np.minimum(rows["labels"], 49)}, 64)
         )
@@ -189,3 +189,14 @@ def test_the_model_is_left_in_its_mode(bert: Any, prepared: Path) -> None:
     clozeline.evaluate(bert, in_batches(rows_of(prepared / "masked"), 8))
     assert bert.training
     bert.eval()
+
+
+@pytest.mark.parametrize("loader", [False, True])
+def test_a_stream_can_be_given_as_it_is(loader: bool, bert: Any, prepared: Path) -> None:
+    rows = rows_of(prepared / "packed")
+    masking = clozeline.Masking(seed=7)
+    stream = clozeline.TokenStream(prepared / "packed", batch_size=5, transform=masking, tail="even", epoch=1)
+    result = clozeline.evaluate(bert, clozeline.TokenLoader(stream) if loader else stream)
+    assert result.rows == len(rows["row"])
+    assert result.loss == pytest.approx(plain_loss(bert, rows_of(prepared / "masked", 1)), rel=1e-6)
+    assert [g.group for g in result.by["action"]] == ["mask", "random", "keep"]

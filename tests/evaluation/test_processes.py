@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_models import plain_loss, rows_of
+from tiny_models import plain_loss, rows_of, tiny_model
 
 SCRIPT = Path(__file__).with_name("rank_script.py")
 
@@ -36,30 +36,41 @@ def run(count: int, *arguments: object) -> list[subprocess.CompletedProcess[str]
     return finished
 
 
+KINDS = ("bert", "roberta", "modernbert")
+
+
 def test_one_two_and_three_processes_find_the_same_to_the_last_bit(
-    prepared: Path, bert: Any, bert_folder: Path, tmp_path: Path
+    prepared: Path, vocabulary_size: int, tmp_path: Path
 ) -> None:
+    models = [tiny_model(kind, vocabulary_size) for kind in KINDS]
+    for kind, model in zip(KINDS, models, strict=True):
+        model.save_pretrained(tmp_path / kind)
     found: list[dict[str, Any]] = []
     for count in (1, 2, 3):
         out = tmp_path / str(count)
         out.mkdir()
-        for process in run(count, prepared, bert_folder, out, -1):
+        for process in run(count, prepared, out, -1, *(tmp_path / kind for kind in KINDS)):
             assert process.returncode == 0, process.stderr
         found += [json.loads((out / f"{rank}.json").read_text()) for rank in range(count)]
     for other in found[1:]:
         assert other == found[0]
-    both = [plain_loss(bert, rows_of(prepared / "masked", copy)) for copy in (0, 1)]
-    for batch in (1, 2, 7, 64):
-        static, on_the_fly = (found[0][f"{kind}, batch {batch}, limit None"] for kind in ("static", "on the fly"))
-        assert static == on_the_fly, "static copy k and epoch k on the fly are one masking"
-        assert static["maskings"] == pytest.approx(both, rel=1e-6)
-        limited = found[0][f"static, batch {batch}, limit 19"]
-        assert limited["rows"] == 2 * 19
-        assert limited["loss"] == pytest.approx(found[0]["on the fly, batch 1, limit 19"]["loss"], rel=1e-6)
+    for kind, model in zip(KINDS, models, strict=True):
+        both = [plain_loss(model, rows_of(prepared / "masked", copy)) for copy in (0, 1)]
+        limited = []
+        for batch in (1, 2, 7, 64):
+            static, on_the_fly = (
+                found[0][f"{kind}, {how}, batch {batch}, limit None"] for how in ("static", "on the fly")
+            )
+            assert static == on_the_fly, "static copy k and epoch k on the fly are one masking"
+            assert static["maskings"] == pytest.approx(both, rel=1e-6)
+            assert static["head"] == "selected positions"
+            limited.append(found[0][f"{kind}, static, batch {batch}, limit 19"])
+        assert {r["rows"] for r in limited} == {2 * 19}
+        assert [r["loss"] for r in limited] == pytest.approx([limited[0]["loss"]] * 4, rel=1e-6)
 
 
 def test_a_lost_process_is_an_error_and_not_a_smaller_sum(prepared: Path, bert_folder: Path, tmp_path: Path) -> None:
-    processes = run(3, prepared, bert_folder, tmp_path, 1)
+    processes = run(3, prepared, tmp_path, 1, bert_folder)
     for rank in (0, 2):
         assert processes[rank].returncode != 0
         assert "another process was lost" in processes[rank].stderr

@@ -208,6 +208,10 @@ def test_the_trainer_logs_the_exact_loss(prepared: Path, vocabulary_size: int, t
         use_cpu=True,
         disable_tqdm=True,
         learning_rate=1e-2,
+        save_steps=2,
+        load_best_model_at_end=True,
+        metric_for_best_model="clozeline_loss",
+        greater_is_better=False,
     )
     trainer = transformers.Trainer(
         model=model, args=arguments, train_dataset=train, eval_dataset=train[:2], callbacks=[callback]
@@ -216,5 +220,7 @@ def test_the_trainer_logs_the_exact_loss(prepared: Path, vocabulary_size: int, t
     assert [step for step, _ in callback.results] == [2, 4]
     logged = [entry for entry in trainer.state.log_history if "clozeline_loss" in entry]
     assert [entry["clozeline_loss"] for entry in logged] == [result.loss for _, result in callback.results]
-    assert callback.results[-1][1].loss == pytest.approx(assess(prepared, model, limit_rows=20).loss, rel=1e-12)
+    best = min(result.loss for _, result in callback.results)
+    assert trainer.state.best_metric == best
+    assert assess(prepared, model, limit_rows=20).loss == pytest.approx(best, rel=1e-12)
     assert callback.results[0][1].loss != callback.results[1][1].loss

@@ -127,6 +127,7 @@ def test_no_logit_crosses_from_one_document_of_an_unpadded_batch_to_another(pack
     assert (int(starts[0]), int(starts[-1])) == (0, len(ids))
     assert int(batch["max_seqlen"]) == int(starts.diff().max())
     assert "attention_mask" not in batch
+    assert (starts.dtype, batch["max_seqlen"].dtype) == (torch.int32, torch.int32)
     model = VaryingLengthModel()
     first = torch.arange(len(ids)) < starts[1]
     changed = changed_by_perturbing(lambda i: model(i, batch["position_ids"], starts), ids, first)
@@ -160,6 +161,19 @@ def test_unpadded_batches_hold_the_same_tokens_and_labels(packed: Path) -> None:
     there = rows["attention_mask"].bool()
     assert torch.equal(flat["input_ids"], rows["input_ids"][there])
     assert torch.equal(flat["labels"], rows["labels"][there])
+
+
+@pytest.mark.parametrize("how", [{"batch_size": None}, {"batch_size": 7, "tail": "pad"}])
+def test_unpadded_batches_need_whole_batches(packed: Path, how: dict[str, Any]) -> None:
+    transform = Chain(clozeline.Masking(seed=3), Unpadded())
+    with pytest.raises(clozeline.ConfigError, match="unpadded batches have no rows"):
+        clozeline.TokenStream(packed, transform=transform, **how)
+
+
+def test_a_chain_knows_its_links() -> None:
+    one, other = (Chain(clozeline.Masking(seed=s), BlockDiagonalMask()) for s in (1, 2))
+    assert one.columns == ("document_lengths",)
+    assert one.identity() == Chain(clozeline.Masking(seed=1), BlockDiagonalMask()).identity() != other.identity()
 
 
 def test_rows_without_boundaries_are_refused(words: Path, tmp_path: Path) -> None:

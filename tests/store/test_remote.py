@@ -81,7 +81,9 @@ def test_from_s3_to_s3_makes_the_same_bytes_as_locally(
     (folder / "a.txt").write_bytes(corpus.read_bytes() * 40)
     (folder / "more" / "b.txt.gz").write_bytes(gzip.compress(corpus.read_bytes() * 20))
     python(
-        "import fsspec\nsystem = fsspec.filesystem('s3')\nsystem.mkdir('s3://bucket')\n"
+        "import fsspec\n"
+        "system = fsspec.filesystem('s3')\n"
+        "system.mkdir('s3://bucket')\n"
         f"system.put({str(folder)!r}, 's3://bucket/corpus', recursive=True)",
         s3,
     )

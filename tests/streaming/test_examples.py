@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -42,6 +43,20 @@ def logged(path: Path) -> dict[int, float]:
     return {entry["step"]: entry["loss"] for entry in map(json.loads, lines)}
 
 
+def kill_tree(pid: int) -> None:
+    """torchrun's processes are sessions of their own: killing its group leaves them alive."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    tree = [pid]
+    for parent in tree:
+        tree += [p for p, of in parents.items() if of == parent]
+    for p in tree:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(p, signal.SIGKILL)
+
+
 def close(one: dict[int, float], other: dict[int, float]) -> bool:
     return one.keys() == other.keys() and all(abs(one[k] - other[k]) < 2e-4 for k in one)
 
@@ -62,16 +77,14 @@ def test_a_run_on_two_processes_killed_and_resumed_on_one_has_the_losses_of_an_u
     arguments = command(
         "train_ddp.py", data, "--checkpoint", "cut.pt", "--losses", "cut.log", *batch, launcher=TORCHRUN
     )
-    process = subprocess.Popen(
-        arguments, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    process = subprocess.Popen(arguments, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 200
         while max(logged(tmp_path / "cut.log"), default=0) < 25 and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.02)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_tree(process.pid)
         process.wait()
     before = logged(tmp_path / "cut.log")
     assert 25 <= max(before) < 162
@@ -95,6 +108,7 @@ def test_the_trainer_resumes_its_own_way(tmp_path: Path) -> None:
     assert resumed == expected
 
 
+@pytest.mark.slow
 def test_lightning_keeps_the_streams_place_in_its_checkpoints(tmp_path: Path) -> None:
     data = write_packed(tmp_path / "packed", [40, 23, 37])
     expected = losses(run(command("train_lightning.py", data, "whole", "--steps", 20), tmp_path))
@@ -104,6 +118,7 @@ def test_lightning_keeps_the_streams_place_in_its_checkpoints(tmp_path: Path) ->
     assert len(expected) == len(first) + len(second) == 20
 
 
+@pytest.mark.slow
 def test_accelerate_on_two_processes_trains_as_on_one(tmp_path: Path) -> None:
     data = write_packed(tmp_path / "packed", [40, 23, 37])
     launch = ("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def global_batches(
     return [[row for part in parts for row in part] for parts in zip(*ranks, strict=True)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     data=st.data(), tail=st.sampled_from(["drop", "pad", "even"]), shuffle=st.sampled_from(["global", "blocks", None])
 )
@@ -89,7 +90,10 @@ def test_ranks_together_see_every_row_once_and_go_on_anywhere(
     for _ in range(stop):
         next(iterator)
     state = json.loads(json.dumps(stream.state_dict()))
-    assert global_batches(path, other, total // other, state, **options) == whole[stop:]
+    rest = whole[stop:]
+    if 0 < stop == len(whole):  # where a pass has ended the next one begins
+        rest = global_batches(path, world, batch, {**state, "epoch": 1, "rows": 0}, **options)
+    assert global_batches(path, other, total // other, state, **options) == rest
 
 
 def test_batches_are_int64_tensors_with_the_columns_models_take(packed: Path, masked: Path) -> None:
@@ -353,6 +357,17 @@ def test_damage_is_named_before_wrong_rows_are_given(packed: Path) -> None:
     first_pass("bytes")
     victim.write_bytes((packed / "packed-00000-of-00003.arrow").read_bytes()[: len(content)].ljust(len(content)))
     first_pass("")
+
+
+def test_more_shards_than_open_files_are_allowed_by_default(tmp_path: Path) -> None:
+    path = write_packed(tmp_path / "many", [1] * 60)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    count = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count + 20, limits[1]))
+    try:
+        assert len(list(TokenStream(path))) == 60
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 # Rows of several lengths

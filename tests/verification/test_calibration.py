@@ -37,3 +37,18 @@ def test_right_masks_are_rejected_no_more_often_than_stated(scheme: str) -> None
     assert (corrected < 1e-4).sum() <= 2
     assert (corrected < 0.05).sum() <= 50 + 3.72 * np.sqrt(50 * 0.95)
     assert (corrected < 0.5).any()  # the tests do look at something
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
+@pytest.mark.parametrize("selection", ["bernoulli", "exact"])
+@pytest.mark.parametrize(
+    "probabilities", [(0.0, 0.8, 0.1), (1.0, 1.0, 0.0), (1.0, 0.0, 1.0), (1.0, 0.0, 0.0), (0.5, 0.0, 0.5)]
+)
+def test_rates_of_0_and_1_are_right_too(unit: str, selection: str, probabilities: tuple[float, float, float]) -> None:
+    rate, mask_share, random_share = probabilities
+    rule = MaskRule(
+        unit=unit, selection=selection, mask_prob=rate, mask_token_prob=mask_share, random_token_prob=random_share
+    )
+    tests, repeated = p_values(FULL, rule, 1)
+    assert min(tests.values()) * (len(tests) + 1) > 1e-4
+    assert not repeated

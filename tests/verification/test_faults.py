@@ -5,7 +5,9 @@ The rows are 2,000 of 512 tokens. The maskers are written with numpy's own gener
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,6 @@ from clozeline import MaskRule, RunOptions, verify_foreign
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 ROWS = make_rows(2000, 512)
 ORDINARY = np.concatenate([np.arange(a, b + 1) for a, b in FACTS.ordinary_ranges])
@@ -367,6 +368,12 @@ def test_a_faulty_masker_is_found_by_the_right_check(
 )
 def test_a_right_masker_of_another_make_passes(tmp_path: Path, masker: type[Masker], rule: MaskRule | None) -> None:
     assert failing(tmp_path / "rows.parquet", *masker()(ROWS), rule) == set()
+
+
+def test_the_documentation_names_every_fault_and_its_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
+    named = re.findall(r"^\| `([a-z0-9_]+)` \| [^|]+ \| `([a-z_]+)` \|$", page, re.MULTILINE)
+    assert named == [(masker.__name__, check) for masker, check, _ in FAULTS]
 
 
 def test_a_separator_ends_a_word() -> None:

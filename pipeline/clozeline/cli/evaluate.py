@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from clozeline.cli.report import print_json, warn
 from clozeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from clozeline.assessment import Assessment, AssessOptions
     from clozeline.evaluation.evaluate import EvaluateProgress
@@ -108,15 +110,9 @@ def command(
     from clozeline.assessment import assess
     from clozeline.evaluation.ranks import leave, process_rank
 
-    show = None if quiet else _bar(model)
-    found = assess(
-        data,
-        model,
-        _options(data, values, _WORST if html else 0),
-        against=compare,
-        on_progress=show,
-        on_warning=None if quiet else warn,
-    )
+    with _bar(quiet=quiet) as show:
+        options = _options(data, values, _WORST if html else 0)
+        found = assess(data, model, options, against=compare, on_progress=show, on_warning=None if quiet else warn)
     result = found.result
     if process_rank() == 0:
         if per_row is not None:
@@ -181,36 +177,31 @@ def _masking(data: str, values: dict[str, Any]) -> Masking:
     )
 
 
-def _bar(model: str) -> Callable[[EvaluateProgress, int], None] | None:
-    """A progress bar with the running loss, on a terminal."""
-    if not sys.stderr.isatty():
-        return None
+@contextlib.contextmanager
+def _bar(*, quiet: bool) -> Iterator[Callable[[EvaluateProgress, int], None] | None]:
+    """A progress bar with the running loss, on a terminal and for the first process."""
+    if quiet or not sys.stderr.isatty() or os.environ.get("RANK", "0") != "0":
+        yield None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    bar = Progress(
-        TextColumn("{task.description}"),
+    columns = (
+        TextColumn("evaluate"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("rows{task.fields[loss]}"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
     )
-    tasks: list[Any] = []
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("evaluate", total=None, loss="")
 
-    def update(progress: EvaluateProgress, rows: int) -> None:
-        if not tasks:
-            bar.start()
-            tasks.append(bar.add_task("evaluate", loss=""))
-        loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
-        text = f"{loss}, {progress.rows_per_second:,.1f} rows/s"
-        bar.update(tasks[0], total=rows, completed=progress.rows, loss=text)
-        if progress.rows >= rows:
-            bar.stop()
-            tasks.clear()
+        def update(progress: EvaluateProgress, rows: int) -> None:
+            loss = "" if progress.loss is None else f", loss {progress.loss:.4f}"
+            text = f"{loss}, {progress.rows_per_second:,.1f} rows/s"
+            bar.update(task, total=rows, completed=progress.rows, loss=text)
 
-    return update
+        yield update
 
 
 def _number(value: float | None, digits: int = 4) -> str:

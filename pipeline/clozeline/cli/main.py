@@ -29,7 +29,9 @@ class _Error(click.ClickException):
     exit_code = EXIT_ERROR
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"clozeline: error: {self.message}", err=True)
+        from clozeline.cli.report import printable
+
+        click.echo(printable(f"clozeline: error: {self.message}"), err=True)
 
 
 class Commands(click.Group):

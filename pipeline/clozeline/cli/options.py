@@ -43,7 +43,11 @@ def _read_config(ctx: click.Context, param: click.Parameter, value: Path | None)
         return
     try:
         config = tomllib.loads(value.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:  # not UTF-8, not TOML, a number of 5,000 digits, 2,000 brackets
         raise ConfigError(f"{value}: cannot be read as TOML ({error})") from error
     ctx.default_map = _defaults(value, config, ctx.info_name or "")
 
@@ -230,11 +234,44 @@ shard_options = _all_of(
         help="Which side of the hold-out to write.",
     ),
     click.option("--deduplicate", is_flag=True, help="Keep the first of documents with equal text."),
+    click.option(
+        "--near-duplicates", is_flag=True, help="Keep the first of documents that share most of their text (MinHash)."
+    ),
+    click.option(
+        "--repair", is_flag=True, help="Mend mojibake (text that was once read in a wrong encoding) with ftfy."
+    ),
+    click.option(
+        "--normalize",
+        type=click.Choice(["NFC", "NFD", "NFKC", "NFKD"]),
+        help="Unicode normalisation form.  [default: none]",
+    ),
+    click.option("--remove-controls", is_flag=True, help="Remove control characters and byte order marks in the text."),
+    click.option(
+        "--scrub",
+        multiple=True,
+        type=click.Choice(["urls", "emails", "numbers"]),
+        help="Put <url>, <email> or <number> (7 digits and more) in their place; may be given several times.",
+    ),
+    click.option(
+        "--min-characters",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Drop documents with fewer characters.",
+    ),
+    click.option(
+        "--max-characters", type=click.IntRange(min=1), help="Drop documents with more characters.  [default: none]"
+    ),
+    click.option(
+        "--keep-languages",
+        metavar="CODE,...",
+        help="Drop documents in other languages than these (en,de), as py3langid finds them.  [default: keep all]",
+    ),
 )
 
 
 def build_shard_options(values: dict[str, Any]) -> ShardOptions:
-    from clozeline.sharding.options import ReadOptions, SelectOptions
+    from clozeline.sharding.options import CleanOptions, ReadOptions, SelectOptions
     from clozeline.sharding.shard import ShardOptions
 
     return ShardOptions(
@@ -248,12 +285,22 @@ def build_shard_options(values: dict[str, Any]) -> ShardOptions:
             max_document_bytes=values["max_document_bytes"],
             max_compression_ratio=values["max_compression_ratio"],
         ),
+        clean=CleanOptions(
+            repair=values["repair"],
+            normalize=values["normalize"],
+            remove_controls=values["remove_controls"],
+            scrub=tuple(values["scrub"]),
+            min_characters=values["min_characters"],
+            max_characters=values["max_characters"],
+            keep_languages=tuple(filter(None, (values["keep_languages"] or "").split(","))),
+        ),
         select=SelectOptions(
             seed=values["seed"],
             shuffle=values["shuffle"],
             held_out=values["held_out"],
             split=values["split"],
             deduplicate=values["deduplicate"],
+            near_duplicates=values["near_duplicates"],
         ),
     )
 

@@ -15,12 +15,22 @@ if TYPE_CHECKING:
     from clozeline.store.dataset import Data
 
 
+# What a terminal would obey, or show in another order: control characters but tab and line feed, and overrides of direction.
+_CONTROLS = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_SPELLED = {code: f"\\u{code:04x}" for code in _CONTROLS}
+
+
+def printable(text: str) -> str:
+    """Text of somebody else's (a document, a file name) with control characters spelled out, as JSON would."""
+    return text.translate(_SPELLED)
+
+
 def warn(message: str) -> None:
-    click.echo(f"clozeline: warning: {message}", err=True)
+    click.echo(printable(f"clozeline: warning: {message}"), err=True)
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    click.echo(printable(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)))
 
 
 def progress(*, verbose: bool) -> Callable[[Progress], None] | None:
@@ -146,4 +156,4 @@ def print_stage(result: StageResult, *, as_json: bool) -> None:
     if as_json:
         print_json(result.to_json())
     else:
-        click.echo(describe(result))
+        click.echo(printable(describe(result)))

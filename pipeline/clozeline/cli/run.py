@@ -19,7 +19,7 @@ from clozeline.cli.options import (
     seed_option,
     shard_options,
 )
-from clozeline.cli.report import describe, print_json
+from clozeline.cli.report import describe, print_json, printable
 
 
 @click.command(
@@ -75,4 +75,5 @@ def command(
     if as_json:
         print_json(result.to_json())
     else:
-        click.echo("\n".join(describe(r) for r in (result.text, result.packed, result.masked) if r is not None))
+        stages = (result.text, result.packed, result.masked)
+        click.echo(printable("\n".join(describe(r) for r in stages if r is not None)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clozeline.cli.options import output_options
-from clozeline.cli.report import describe_data, print_json
+from clozeline.cli.report import describe_data, print_json, printable
 from clozeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ def _show_document(data: Data, doc_id: str, *, as_json: bool) -> None:
         print_json({"doc_id": doc_id, "found": [asdict(stretch) for stretch in found]})
         return
     if not found:
-        click.echo(f"{data.location}: no row holds {doc_id}")
+        click.echo(printable(f"{data.location}: no row holds {doc_id}"))
         return
-    click.echo(f"{data.location}: {doc_id} stands in {len({s.row for s in found})} rows")
+    click.echo(f"{data.location}: {printable(doc_id)} stands in {len({s.row for s in found})} rows")
     for s in found:
         click.echo(
             f"  row {s.row} (shard {s.shard}, row {s.shard_row}), positions {s.start} to {s.start + s.tokens - 1}: its tokens "
@@ -138,17 +138,18 @@ def _show(
     if as_json:
         print_json({**describe_data(data)[1], "shown": printed})
         return
-    click.echo(describe_data(data)[0])
+    click.echo(printable(describe_data(data)[0]))
     if html:
         return
     if data.metadata.stage == "masking" and printed and not quiet:
         click.echo(f"  {LEGEND}")
     for shown in printed:
         click.echo(f"\n{_title(shown)}")
-        click.echo(shown["text"] if "text" in shown else _coloured(shown["pieces"]))
+        click.echo(printable(shown["text"]) if "text" in shown else _coloured(shown["pieces"]))
         for s in shown.get("sources", ()):
+            until = s["start"] + s["tokens"] - 1
             click.echo(
-                f"  positions {s['start']} to {s['start'] + s['tokens'] - 1}: {s['doc_id']}, its tokens {s['first_token']} to "
+                f"  positions {s['start']} to {until}: {printable(s['doc_id'])}, its tokens {s['first_token']} to "
                 f"{s['first_token'] + s['tokens'] - 1} of {s['document_tokens']}"
             )
 
@@ -236,5 +237,5 @@ def _coloured(pieces: list[dict[str, Any]]) -> str:
     parts = []
     for i, piece in enumerate(pieces):
         parts.append(" " if piece["space"] and i else "")
-        parts.append(click.style(mark(piece), **_STYLES[piece["action"]]))
+        parts.append(click.style(printable(mark(piece)), **_STYLES[piece["action"]]))
     return "".join(parts)

@@ -45,10 +45,10 @@ class _Copy(click.ParamType):  # type: ignore[type-arg]
 )
 @click.option(
     "--shuffle",
-    type=click.Choice(["global", "blocks", "none"]),
+    type=click.Choice(["global", "blocks", "lengths", "none"]),
     default="global",
     show_default=True,
-    help="All rows at random; blocks of rows at random; or as stored.",
+    help="All rows at random; blocks of rows at random; at random with rows of one length in a batch; or as stored.",
 )
 @click.option("--epoch", type=click.IntRange(min=0), default=0, show_default=True, help="Which epoch to run through.")
 @click.option("--copy", type=_Copy(), default="all", show_default=True, help="all, epoch, or a copy's number.")

@@ -93,7 +93,7 @@ def evaluate(
             elsewhere, `attention_mask` (B, L) with 0 for padding; `shard` and `row` (B,) say which row it is, and `masking` (B,)
             which masking of it. Rows without these are numbered as they come. `document_lengths` (B, S), tokens of each document
             in the row, adds figures by document.
-        tokenizer: of the data: its mask id tells the actions apart. Taken from `batches.metadata` where there is that.
+        tokenizer: of the data: its mask id tells the actions apart. Taken from a `TokenStream` or `TokenLoader`.
         expected_rows: of all processes together, to be held against what was scored.
 
     Raises:
@@ -101,7 +101,8 @@ def evaluate(
         JobError: another process was lost.
     """
     options = options or EvaluateOptions()
-    tokenizer = tokenizer or getattr(getattr(batches, "metadata", None), "tokenizer", None)
+    if tokenizer is None:  # a stream tells, or a loader's stream
+        tokenizer = getattr(getattr(getattr(batches, "stream", batches), "metadata", None), "tokenizer", None)
     scorer = make_scorer(model, options, tokenizer, on_warning)
     device = scorer.device
     totals = Totals()

@@ -62,7 +62,6 @@ def load_model(
             trust_remote_code=trust_remote_code,
             use_safetensors=None if allow_pickle else True,
             output_loading_info=True,
-            dtype="float32",
             **extra,
         )
     except Exception as error:  # transformers, safetensors, the hub and pickle each raise their own
@@ -77,7 +76,7 @@ def load_model(
             f"{source}: its files lack {len(wrong)} of the weights of a {type(model).__name__}, {wrong[0]} first, "
             "which would be filled at random; give a model that was trained as a masked language model"
         )
-    moved: nn.Module = model.to(device).eval()
+    moved: nn.Module = model.float().to(device).eval()
     return moved
 
 

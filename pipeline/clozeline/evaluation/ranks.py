@@ -21,8 +21,7 @@ _PATIENCE = timedelta(hours=1)  # how long a process waits at the end for the sl
 def join() -> None:
     """Enters the process group that torchrun has prepared, unless there is none or we are in it."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and dist.is_available() and not dist.is_initialized():
-        backend = "cpu:gloo,cuda:nccl" if dist.is_nccl_available() else "gloo"
-        dist.init_process_group(backend, timeout=_PATIENCE)
+        dist.init_process_group("gloo", timeout=_PATIENCE)  # sums are gathered once, on the host: no need of NCCL
 
 
 def leave() -> None:
@@ -53,6 +52,6 @@ def gather(state: dict[str, Any]) -> list[dict[str, NDArray[np.int64]]]:
     except (RuntimeError, ValueError) as error:  # what torch raises when a connection breaks or times out
         raise JobError(
             f"process {process_rank()} of {process_count()}: another process was lost before the results were put together "
-            f"({str(error).splitlines()[0]}); there is no result: run it again, with --checkpoint and --resume to keep what is done"
+            f"({str(error).split('. ')[0]}); there is no result: run it again, with --checkpoint and --resume to keep what is done"
         ) from error
     return states

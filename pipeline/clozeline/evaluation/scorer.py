@@ -132,14 +132,12 @@ class Scorer:
         parts = []
         if not self._segments:
             inputs = {name: values for name, values in inputs.items() if name != "token_type_ids"}
-        if self._batch_rows is None:
-            together = len(inputs["input_ids"]) if self._mask_id is None else 0
-            self._batch_rows = max(together, first_batch_rows(self.device, inputs["input_ids"].shape[1]))
         # What is done at once is rows, or with `mask_id` tokens, each of which makes a row.
         units = len(inputs["input_ids"] if self._mask_id is None else selected.rows)
+        usual = units if self._mask_id is None else first_batch_rows(self.device, max(1, inputs["input_ids"].shape[1]))
         start = 0
         while start < units:
-            stop = min(units, start + self._batch_rows)
+            stop = min(units, start + (self._batch_rows or usual))
             try:
                 part = self._run(inputs, selected, start, stop)
             except RuntimeError as error:

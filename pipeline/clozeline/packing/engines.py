@@ -89,12 +89,12 @@ class Engine:
 
     @cached_property
     def _reference(self) -> Encode:
-        return _tokenizers_encoder(self._loaded.json)
+        return _tokenizers_encoder(self.with_offsets)
 
     @cached_property
     def _splitting(self) -> Encode:
         """`tokenizers`, with every special literal split after its first character."""
-        return _tokenizers_encoder(self._splitting_json)
+        return _tokenizers_encoder(self.splitting_with_offsets)
 
     @property
     def _splitting_json(self) -> str:
@@ -242,9 +242,7 @@ def plain_tokenizer(text: str) -> Any:
     return tokenizer
 
 
-def _tokenizers_encoder(text: str) -> Encode:
-    tokenizer = plain_tokenizer(text)
-
+def _tokenizers_encoder(tokenizer: Any) -> Encode:
     def encode(texts: list[bytes]) -> tuple[Ids, NDArray[np.int64]]:
         encodings = tokenizer.encode_batch_fast([t.decode() for t in texts], add_special_tokens=False)
         parts = [np.array(e.ids, np.uint32) for e in encodings]

@@ -58,14 +58,23 @@ def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
         TokenizerError: there is none, or it lacks what masked-language-model rows need.
     """
     files = _read_files(source)
-    text = files["tokenizer.json"].decode()
     try:
-        from tokenizers import Tokenizer
-
-        body = json.loads(text)
-        tokenizer: Any = Tokenizer.from_str(text)
-    except Exception as error:  # `tokenizers` raises plain Exception
+        return _loaded(source, files)
+    except TokenizerError:
+        raise
+    except BaseException as error:
+        # `tokenizers` raises plain Exception, or a panic, which is none, for files that it does not expect.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise TokenizerError(f"{source}: tokenizer.json cannot be read ({error}); save the tokenizer again") from error
+
+
+def _loaded(source: str | os.PathLike[str], files: dict[str, bytes]) -> LoadedTokenizer:
+    from tokenizers import Tokenizer
+
+    text = files["tokenizer.json"].decode()
+    body = json.loads(text)
+    tokenizer: Any = Tokenizer.from_str(text)
     vocabulary: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     roles, named = _named_tokens(files, vocabulary)
     special = {vocabulary[token] for token in named if token in vocabulary}

@@ -20,13 +20,15 @@ _MARKS = {  # longest first: the mark of UTF-32 begins with that of UTF-16
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_INVALID = "\udcff"  # becomes byte 0xff, which is no UTF-8: the reader finds it there, document by document
 
 
-def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return _INVALID, error.end
+def _mark_invalid(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Byte 0xff, which is no UTF-8, for what is invalid: the reader finds it there, document by document."""
+    if isinstance(error, UnicodeDecodeError):
+        return "\udcff", error.end
+    if isinstance(error, UnicodeEncodeError):  # a lone surrogate: the one above, or one that UTF-7 decodes to
+        return b"\xff", error.end
+    raise error
 
 
 codecs.register_error("clozeline.invalid", _mark_invalid)
@@ -41,7 +43,8 @@ def named(encoding: str) -> str | None:
     try:
         found = codecs.lookup(encoding)
         "".encode(encoding)  # refuses what is no encoding of text, such as rot13
-    except LookupError as error:
+        codecs.getincrementaldecoder(encoding)
+    except (LookupError, UnicodeError) as error:
         raise ConfigError(
             f"encoding is {encoding!r}: use utf-8, auto, or a name that Python knows, such as cp1252"
         ) from error
@@ -91,7 +94,7 @@ class Transcoded(io.RawIOBase):
     """A file in another encoding, read as UTF-8; what is invalid there is byte 0xff here."""
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
-        self._file = file
+        self._file, self._encoding = file, encoding
         self._decoder = codecs.getincrementaldecoder(encoding)("clozeline.invalid")
         self._out = memoryview(b"")
         self._ended = False
@@ -103,8 +106,11 @@ class Transcoded(io.RawIOBase):
         while not self._out and not self._ended:
             block = self._file.read(_CHUNK)
             self._ended = not block
-            text = self._decoder.decode(block, final=self._ended)
-            self._out = memoryview(text.encode(errors="surrogateescape"))
+            try:
+                text = self._decoder.decode(block, final=self._ended)
+            except UnicodeError as error:  # of the file as a whole: no byte order mark where there must be one
+                raise OSError(f"not {self._encoding}: {error}") from error
+            self._out = memoryview(text.encode(errors="clozeline.invalid"))
         taken = min(len(buffer), len(self._out))
         buffer[:taken] = self._out[:taken]
         self._out = self._out[taken:]

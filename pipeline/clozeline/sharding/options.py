@@ -63,6 +63,47 @@ class ReadOptions:
         return result  # type: ignore[return-value]
 
 
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+SCRUBS = ("urls", "emails", "numbers")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CleanOptions:
+    """How documents are changed or dropped before they are selected; nothing of it by default.
+
+    Attributes:
+        repair: mend mojibake (UTF-8 that was once read as something else) with `ftfy`.
+        normalize: a Unicode normalisation form: "NFC", "NFD", "NFKC" or "NFKD".
+        remove_controls: remove control characters but tab, line feed and carriage return, byte order marks and noncharacters.
+        scrub: of "urls", "emails" and "numbers" (of seven digits and more, as telephone and account numbers have): put <url>,
+            <email> or <number> in their place. A pattern finds what looks like one: this is no guarantee of anonymity.
+        min_characters, max_characters: drop documents that are shorter or longer; None for no maximum.
+        keep_languages: ISO 639-1 codes ("en", "de", ...); drop documents in another language, as `py3langid` finds it.
+    """
+
+    repair: bool = False
+    normalize: Literal["NFC", "NFD", "NFKC", "NFKD"] | None = None
+    remove_controls: bool = False
+    scrub: tuple[str, ...] = ()
+    min_characters: int = 0
+    max_characters: int | None = None
+    keep_languages: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.normalize is not None and self.normalize not in FORMS:
+            raise ConfigError(f"normalize is {self.normalize!r}: use {', '.join(FORMS)}")
+        for kind in self.scrub:
+            if kind not in SCRUBS:
+                raise ConfigError(f"scrub is {kind!r}: use {', '.join(SCRUBS)}")
+        if self.min_characters < 0 or (self.max_characters or self.min_characters) < self.min_characters:
+            raise ConfigError(
+                f"min_characters is {self.min_characters}, max_characters {self.max_characters}: no document fits"
+            )
+        for code in self.keep_languages:
+            if not (len(code) == 2 and code.isascii() and code.islower()):
+                raise ConfigError(f"keep_languages is {code!r}: use codes of two letters, such as en")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SelectOptions:
     """Which documents are kept, and in what order.
@@ -74,6 +115,7 @@ class SelectOptions:
             its neighbours, and equal texts fall on the same side.
         split: which side this data set is: "train" (the rest) or "held-out".
         deduplicate: keep the first of equal texts.
+        near_duplicates: drop documents that share most of their words, in order, with an earlier one (see `near_keys`).
     """
 
     seed: int = 0
@@ -81,6 +123,11 @@ class SelectOptions:
     held_out: float = 0.0
     split: Literal["train", "held-out"] = "train"
     deduplicate: bool = False
+    near_duplicates: bool = False
+
+    @property
+    def removes_duplicates(self) -> bool:
+        return self.deduplicate or self.near_duplicates
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**64:

@@ -7,8 +7,6 @@ import csv
 import re
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-import pyarrow as pa
-
 from clozeline.errors import InputError
 from clozeline.sharding.compression import DAMAGE
 from clozeline.sharding.json_lines import ESCAPES, NoTextError, json_text
@@ -73,7 +71,7 @@ class FileReader:
             raise InputError(f"{self.file.path}: {error}; fetch it again") from error
         except EndlessWhiteSpaceError as error:
             raise InputError(f"{self.file.path}: {error}; is this text? Raise --max-document-bytes if so") from error
-        except (*DAMAGE, pa.ArrowException) as error:
+        except DAMAGE as error:
             if isinstance(error, OSError) and error.errno:
                 raise  # a fault of the machine, not of the file
             raise InputError(f"{self.file.path}: damaged or cut short ({error}); fetch it again") from error
@@ -274,8 +272,11 @@ class FileReader:
                 account.added["pieces_of_long_documents"] += len(pieces)
                 within = 0
                 for piece in (*pieces, rest):
-                    ids.append(f"{name}:{offset}+{within}" if within else f"{name}:{offset}")
-                    texts.append(piece)
+                    if piece.isspace():
+                        blank += 1
+                    else:
+                        ids.append(f"{name}:{offset}+{within}" if within else f"{name}:{offset}")
+                        texts.append(piece)
                     within += len(piece)
         continued = sum(a != b for a, b in zip(records.starts, records.offsets, strict=True))
         account.taken += len(values) - continued

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError, InputError
 from clozeline.run.stage import RunOptions, StageResult, run_stage
+from clozeline.sharding.clean import Cleaned
 from clozeline.sharding.files import InputFile, find_files, measure, refuse_changed
-from clozeline.sharding.options import ReadOptions, SelectOptions
+from clozeline.sharding.options import CleanOptions, ReadOptions, SelectOptions
 from clozeline.sharding.plan import plan_ranges, shard_count
 from clozeline.sharding.select import DigestJob, Selected, find_duplicates
 from clozeline.sharding.shuffle import Shuffled, SpillJob, bucket_count
@@ -47,6 +48,7 @@ class ShardOptions:
     num_shards: int | None = None
     shard_bytes: int = 64 * 2**20
     read: ReadOptions = field(default_factory=ReadOptions)
+    clean: CleanOptions = field(default_factory=CleanOptions)
     select: SelectOptions = field(default_factory=SelectOptions)
 
     def __post_init__(self) -> None:
@@ -101,14 +103,14 @@ class Corpus:
         return bucket_count(self.bytes, self.count)
 
     def _selected(self, work: Location) -> list[Selected]:
-        duplicates = work / "duplicates" if self.select.deduplicate else None
+        duplicates = work / "duplicates" if self.select.removes_duplicates else None
         return [Selected(source=r, options=self.select, duplicates=duplicates) for r in self.ranges]
 
     def passes(self, work: Location) -> Callable[[RunPass], None]:
         """What must run before the sources can be read."""
 
         def run(run_pass: RunPass) -> None:
-            if self.select.deduplicate:
+            if self.select.removes_duplicates:
                 place = work / "duplicates"
                 plain = [Selected(source=r, options=self.select, duplicates=None) for r in self.ranges]
                 jobs = [DigestJob(source=s, place=place) for s in plain]
@@ -146,8 +148,12 @@ def plan_corpus(sources: Sequence[str | os.PathLike[str]], options: ShardOptions
     if not options.select.shuffle and not options.select.held_out:
         del config["select"]["seed"]  # nothing is drawn
     listing = [[f.name, f.format, f.compression, f.encoding, f.bytes, f.rows] for f in files]
+    ranges: tuple[DocumentSource, ...] = tuple(plan_ranges(files, count, options.read))
+    if options.clean == CleanOptions():
+        del config["clean"]
+    else:
+        ranges = tuple(Cleaned(source=r, options=options.clean) for r in ranges)
     metadata = Metadata(stage=STAGE, config=config, upstream=digest(listing))
-    ranges = tuple(plan_ranges(files, count, options.read))
     return Corpus(metadata=metadata, files=tuple(files), ranges=ranges, count=count, select=options.select)
 
 

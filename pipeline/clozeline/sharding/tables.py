@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from clozeline.sharding.files import InputFile
 
 _ROWS_AT_A_TIME = 1024
+# What pyarrow raises for damaged files; the last three where it believes a length, a number or a name that is wrong.
+_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError, SystemError)
 
 
 def hub_dataset(name: str) -> Any:
@@ -45,8 +47,14 @@ def count_rows(file: InputFile) -> int:
 
             return int(pyarrow.parquet.read_metadata(file.path).num_rows)
         return sum(batch.num_rows for batch in _arrow_batches(file.path))
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{file.path}: not a readable {file.format} file ({error}); fetch it again") from error
+    except _DAMAGE as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: InputFile, error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.errno:
+        return error  # a fault of the machine, not of the file
+    return InputError(f"{file.path}: not a readable {file.format} file ({error}); fetch it again")
 
 
 def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
@@ -77,13 +85,16 @@ def table_texts(file: InputFile, first: int, last: int, field: str) -> Iterator[
         InputError: no such column, or one that holds no text.
     """
     row = 0
-    for batch in _batches(file, first, last, field):
-        start, stop = max(first - row, 0), min(last - row, batch.num_rows)
-        if start < stop:
-            yield row + start, _bytes(batch.column(0).slice(start, stop - start))
-        row += batch.num_rows
-        if row >= last:
-            return
+    try:
+        for batch in _batches(file, first, last, field):
+            start, stop = max(first - row, 0), min(last - row, batch.num_rows)
+            if start < stop:
+                yield row + start, _bytes(batch.column(0).slice(start, stop - start))
+            row += batch.num_rows
+            if row >= last:
+                return
+    except _DAMAGE as error:
+        raise _unreadable(file, error) from error
 
 
 def _bytes(column: pa.Array) -> list[bytes | None]:

@@ -19,15 +19,15 @@ class Data:
     """A finished data set.
 
     Args:
-        path: its folder.
+        path: its folder, or a place that reads like one.
         stages: the kinds that will do here; any when empty.
 
     Raises:
         DataError: not a finished data set, or of another kind.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *stages: str) -> None:
-        self.location = Location(path)
+    def __init__(self, path: str | os.PathLike[str] | Location, *stages: str) -> None:
+        self.location = path if isinstance(path, Location) else Location(path)
         self.manifest = Manifest.load(self.location)
         if stages and self.metadata.stage not in stages:
             wanted = " or ".join(STAGES[s] for s in stages)
@@ -50,6 +50,10 @@ class Data:
                 raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; {RESTORE}")
             self._shards[index] = shard
         return self._shards[index]
+
+    def close(self, index: int) -> None:
+        """Lets go of a shard's memory map, once nobody reads from it."""
+        self._shards.pop(index, None)
 
     @property
     def tokenizer_path(self) -> str:

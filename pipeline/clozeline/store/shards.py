@@ -145,7 +145,16 @@ class TokenShard:
         self._bytes = np.frombuffer(map_shard(location, entry), np.uint8)
         try:
             self._map_columns()
-        except (pa.ArrowException, OSError, ValueError, IndexError, TypeError, KeyError, OverflowError) as error:
+        except (
+            pa.ArrowException,
+            OSError,
+            ValueError,
+            IndexError,
+            TypeError,
+            KeyError,
+            OverflowError,
+            EOFError,
+        ) as error:
             raise DataError(f"{self.path}: not a readable Arrow stream ({error}); {RESTORE}") from error
 
     def _map_columns(self) -> None:

@@ -148,6 +148,7 @@ class Unpadded:
     """
 
     columns: ClassVar[tuple[str, ...]] = (_LENGTHS,)
+    flat: ClassVar[bool] = True  # its batches have no rows
 
     def __call__(
         self,

@@ -21,10 +21,12 @@ class Chain:
     Attributes:
         transforms: in the order of application.
         columns: further columns that they need.
+        flat: whether the batches that come out have no rows.
     """
 
     def __init__(self, *transforms: Transform) -> None:
         self.transforms = transforms
+        self.flat = any(getattr(t, "flat", False) for t in transforms)
         self.columns = tuple(dict.fromkeys(name for t in transforms for name in getattr(t, "columns", ())))
 
     def __call__(

@@ -54,7 +54,7 @@ class TokenDataset(Dataset):  # type: ignore[type-arg]
         options: StreamOptions | None = None,
     ) -> None:
         self._options = options or StreamOptions()
-        rows = TokenRows(path, copy)
+        rows = TokenRows(path, copy, self._options.cache)
         self._source = Source(
             rows,
             RowOrder(count=rows.count, seed=0, shuffle=None),

@@ -90,7 +90,7 @@ class TokenLoader:
         turn = self.stream.begin()
         self.stream.count(turn, -1)
         if self._workers is not None:
-            batches = self._from_workers(self._workers)
+            batches = self._from_workers(iter(self._workers))
         elif self._prefetch:
             batches = read_ahead(self._here(turn), self._prefetch)
         else:
@@ -109,9 +109,9 @@ class TokenLoader:
         for columns in self.stream.columns(turn, range(turn.plan.batches), buffers, dtype):
             yield widen(columns, dtype, buffers)
 
-    def _from_workers(self, workers: DataLoader[Any]) -> Iterator[Tensors]:
+    def _from_workers(self, parcels: Iterator[Any]) -> Iterator[Tensors]:
         buffers = Buffers()
-        for parcel in workers:
+        for parcel in parcels:
             if isinstance(parcel, ClozelineError):
                 raise parcel
             for columns in unwrap(parcel):

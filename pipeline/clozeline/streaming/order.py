@@ -31,12 +31,13 @@ _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _HALF = np.uint64(32)
 
 # What the words of a key are for.
-_ROWS, _BLOCKS, _ROTATION, _WINDOW = range(4)
+_ROWS, _BLOCKS, _ROTATION, _WINDOW, LENGTH_BATCHES, LENGTH_ROWS = range(6)
 
-Shuffle = Literal["global", "blocks"] | None
+Shuffle = Literal["global", "blocks", "lengths"] | None
 
 
-def _keys(seed: int, epoch: int, purpose: int, window: int = 0) -> list[int]:
+def order_keys(seed: int, epoch: int, purpose: int, window: int = 0) -> list[int]:
+    """The keys of a permutation: ROUNDS numbers of 64 bits."""
     words = row_words(seed, epoch, np.array([window]), np.array([purpose]), ROUNDS, domain=ROW_ORDER)
     return [int(w) for w in words[0]]
 
@@ -113,7 +114,7 @@ class RowOrder:
 
     def __post_init__(self) -> None:
         if self.shuffle not in ("global", "blocks", None):
-            raise ConfigError(f"shuffle is {self.shuffle!r}: use 'global', 'blocks' or None")
+            raise ConfigError(f"shuffle is {self.shuffle!r}: use 'global', 'blocks', 'lengths' or None")
         if not 0 <= self.seed < 2**64:
             raise ConfigError(f"seed is {self.seed}: it lies between 0 and 2**64 - 1")
         if self.block_rows < 1 or self.window_blocks < 1:
@@ -126,7 +127,7 @@ class RowOrder:
         if self.shuffle is None:
             return positions
         if self.shuffle == "global":
-            return permute(positions, self.count, _keys(self.seed, epoch, _ROWS))
+            return permute(positions, self.count, order_keys(self.seed, epoch, _ROWS))
         return self._in_blocks(epoch, positions)
 
     def _in_blocks(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -140,11 +141,11 @@ class RowOrder:
             here = np.flatnonzero(windows == window)
             first = window * window_rows
             rows = min(window_rows, self.count - first)
-            spread[here] = first + permute(positions[here] - first, rows, _keys(self.seed, epoch, _WINDOW, window))
+            spread[here] = first + permute(positions[here] - first, rows, order_keys(self.seed, epoch, _WINDOW, window))
         block, place = np.divmod(spread, size)
         inside = np.flatnonzero(block < whole)
         if len(inside):
-            block[inside] = permute(block[inside], whole, _keys(self.seed, epoch, _BLOCKS))
-        rotation = _keys(self.seed, epoch, _ROTATION)[0] * self.count >> 64
+            block[inside] = permute(block[inside], whole, order_keys(self.seed, epoch, _BLOCKS))
+        rotation = order_keys(self.seed, epoch, _ROTATION)[0] * self.count >> 64
         rows_at: NDArray[np.int64] = (block * size + place + rotation) % self.count
         return rows_at

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from clozeline.streaming.stream import TokenStream
 
+PARCEL_BYTES = 2**18  # of input_ids
 _ALIGNMENT = 64
 
 
@@ -99,4 +100,4 @@ class Parcels(IterableDataset):  # type: ignore[type-arg]
 def parcel_size(stream: TokenStream) -> int:
     """Batches in a parcel."""
     length = stream.metadata.row_length or 1
-    return max(1, 2**18 // (2 * length * (stream.batch_size or 1)))
+    return max(1, PARCEL_BYTES // (2 * length * (stream.batch_size or 1)))

@@ -5,6 +5,7 @@ Shapes: B rows asked for, L positions per row, S shards.
 
 from __future__ import annotations
 
+import resource
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from clozeline.errors import ConfigError, DataError
 from clozeline.store.dataset import Data
+from clozeline.streaming.cache import CacheOptions, RemoteFolder, is_url
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clozeline.store.manifest import Metadata
+    from clozeline.store.shards import TokenShard
     from clozeline.streaming.buffers import Buffers
+
+_OTHER_FILES = 512
 
 Copy = int | Literal["all", "epoch"]
 
@@ -44,9 +49,10 @@ class TokenRows:
     """The rows of a data set, numbered from 0 in the order of the manifest.
 
     Args:
-        path: a packed or masked data set.
+        path: a packed or masked data set: a folder, or a URL that fsspec knows.
         copy: of a data set masked several times: "all" takes the copies together as one data set of K * N rows, "epoch"
             takes copy k mod K in epoch k, a number takes that copy always.
+        cache: where shards behind a URL are kept.
 
     Raises:
         DataError: no finished token data set.
@@ -55,9 +61,15 @@ class TokenRows:
     Shards are opened when a row of theirs is first asked for.
     """
 
-    def __init__(self, path: str | os.PathLike[str], copy: Copy = "all") -> None:
-        self.data = Data(path, "packing", "masking")
+    def __init__(self, path: str | os.PathLike[str], copy: Copy = "all", cache: CacheOptions | None = None) -> None:
+        self._remote = RemoteFolder(str(path), cache or CacheOptions()) if is_url(path) else None
+        self._cache_bytes = (cache or CacheOptions()).max_bytes
+        self._mapped: dict[int, int] = {}  # of a remote data set: bytes by place, least recently used first
+        self.data = Data(self._remote or path, "packing", "masking")
         entries = self.data.manifest.shards
+        if self._remote is not None:
+            self._remote.expect(self.data.manifest)
+        _allow_open_files(len(entries))
         self._shard = np.array([e.shard for e in entries], np.int64)
         copies = np.array([e.copy for e in entries], np.int64)
         self.copies = int(copies.max(initial=0)) + 1
@@ -106,6 +118,40 @@ class TokenRows:
         before = np.concatenate([[0], ends[:-1]])
         return Identity(rows, place, self._shard[place], rows - before[index])
 
+    def files(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """L, and the number of rows, of each file that an epoch reads."""
+        places, ends = self._places[0], self._ends[0]
+        return tuple(self._length[places].tolist()), tuple(np.diff(ends, prepend=0).tolist())
+
+    def prefetch(self, at: Identity) -> None:
+        """Starts to fetch what these rows need, where that is behind a URL."""
+        if self._remote is not None:
+            entries = self.data.manifest.shards
+            self._remote.prefetch(entries[place].file for place in np.unique(at.place).tolist())
+
+    def check_cache(self, shards_at_once: int) -> None:
+        """Raises ConfigError when a remote data set is read from more shards at once than its cache holds."""
+        if self._remote is None:
+            return
+        largest = sorted((e.bytes for e in self.data.manifest.shards), reverse=True)
+        needed = sum(largest[:shards_at_once])
+        if needed > self._cache_bytes:
+            raise ConfigError(
+                f"{self._remote}: rows are read from {min(shards_at_once, len(largest))} shards at once, {needed:,} bytes, and "
+                f"the cache holds {self._cache_bytes:,}: raise max_bytes of CacheOptions, or use shuffle='blocks' with fewer "
+                "window_blocks"
+            )
+
+    def _open(self, place: int) -> TokenShard:
+        if self._remote is not None:  # what the cache removes must not stay mapped for ever
+            entries = self.data.manifest.shards
+            self._mapped[place] = self._mapped.pop(place, entries[place].bytes)
+            while sum(self._mapped.values()) > self._cache_bytes:
+                oldest = next(iter(self._mapped))
+                del self._mapped[oldest]
+                self.data.close(oldest)
+        return self.data.shard(place)
+
     def lengths(self, at: Identity) -> NDArray[np.int64]:
         """L of each row: int64 (B,)."""
         return self._length[at.place]
@@ -113,7 +159,7 @@ class TokenRows:
     def columns(self) -> list[str]:
         """Names of the columns that can be gathered; empty for a data set without rows."""
         places = [p for p in self._places[0].tolist() if self.data.manifest.shards[p].rows]
-        return self.data.shard(places[0]).columns() if places else []
+        return self._open(places[0]).columns() if places else []
 
     def take(
         self, at: Identity, names: list[str], buffers: Buffers, wide: np.dtype[Any] | None = None
@@ -131,9 +177,18 @@ class TokenRows:
         starts = np.flatnonzero(places[1:] != places[:-1]) + 1
         out: dict[str, NDArray[Any]] = {}
         for first, last in pairwise([0, *starts.tolist(), count]):
-            shard = self.data.shard(int(places[first]))
+            shard = self._open(int(places[first]))
             if not out:
                 out = {n: buffers.empty((count, *shard.row_shape(n)), wide or shard.dtype(n)) for n in names}
             where = slice(first, last) if order is None else order[first:last]
             shard.take_into(out, sorted_rows[first:last], where)
         return out
+
+
+def _allow_open_files(count: int) -> None:
+    """Raises this process's own limit of open files, within what the system grants: every shard that is mapped keeps one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = count + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))

@@ -13,6 +13,7 @@ import numpy as np
 
 from clozeline.errors import DataError
 from clozeline.streaming.merge import merge
+from clozeline.streaming.order import RowOrder
 from clozeline.streaming.rows import Identity, TokenRows
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from clozeline.store.manifest import Metadata
     from clozeline.streaming.buffers import Buffers
-    from clozeline.streaming.order import RowOrder
+    from clozeline.streaming.lengths import LengthOrder
 
 MODEL_COLUMNS = (
     "input_ids",
@@ -83,7 +84,7 @@ class Source:
     def __init__(
         self,
         rows: TokenRows,
-        order: RowOrder,
+        order: RowOrder | LengthOrder,
         transform: Transform | None = None,
         *,
         columns: tuple[str, ...] = (),
@@ -96,7 +97,7 @@ class Source:
 
     @property
     def count(self) -> int:
-        return self.rows.count
+        return self.order.count
 
     @property
     def metadata(self) -> Metadata:
@@ -110,7 +111,7 @@ class Source:
     def describe(self) -> dict[str, Any]:
         """What its batches depend on, as flat JSON."""
         shuffle: str | None = self.order.shuffle
-        if shuffle == "blocks":
+        if isinstance(self.order, RowOrder) and shuffle == "blocks":
             shuffle = f"blocks of {self.order.block_rows} rows, {self.order.window_blocks} a window"
         return {
             "data": self.rows.data.manifest.sha256,
@@ -201,6 +202,7 @@ class Source:
         ahead = 1
         while block := list(islice(positions, ahead)):
             at = self.locate(epoch, np.concatenate(block))
+            self.rows.prefetch(at)
             size = max(1, len(block[0]))
             scattered = self.order.shuffle == "global"
             together = max(1, _ROWS_PER_SHARD * self.rows.shards // size) if scattered else 1

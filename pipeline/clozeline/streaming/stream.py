@@ -5,7 +5,7 @@ Shapes: B rows per batch and rank, L positions per row.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -15,7 +15,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 from clozeline.errors import ConfigError
 from clozeline.mask_function import IGNORE
 from clozeline.streaming.buffers import Buffers
+from clozeline.streaming.cache import CacheOptions
 from clozeline.streaming.cursor import MAX_WORKERS, Cursor
+from clozeline.streaming.lengths import LengthOrder
 from clozeline.streaming.misuse import check_caller
 from clozeline.streaming.mixture import Mixture
 from clozeline.streaming.order import RowOrder
@@ -53,6 +55,7 @@ class StreamOptions:
             without, and attention kernels for rows of one length can be used.
         columns: names of stored columns to give beside those that models take.
         block_rows, window_blocks: of shuffle="blocks"; see `RowOrder`.
+        cache: where the shards of a data set behind a URL are kept.
     """
 
     dtype: Literal["int64", "int32"] = "int64"
@@ -61,6 +64,7 @@ class StreamOptions:
     columns: tuple[str, ...] = ()
     block_rows: int = 4096
     window_blocks: int = 16
+    cache: CacheOptions = field(default_factory=CacheOptions)
 
     def __post_init__(self) -> None:
         if self.dtype not in ("int64", "int32"):
@@ -69,6 +73,22 @@ class StreamOptions:
 
 def with_identity(columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
     return {**columns, "shard": at.shard, "row": at.row, "global_row": at.number}
+
+
+def _global_batch(batch_size: int | None, rank: int | None, world_size: int | None) -> int | None:
+    return None if batch_size is None else batch_size * find_rank(rank, world_size)[1]
+
+
+def _order(
+    rows: TokenRows, shuffle: Shuffle, seed: int, options: StreamOptions, global_batch: int | None, tail: Tail
+) -> RowOrder | LengthOrder:
+    if shuffle == "lengths":
+        if not global_batch or tail != "drop":
+            raise ConfigError("shuffle is 'lengths': give a batch_size, and tail='drop'")
+        lengths, counts = rows.files()
+        return LengthOrder(lengths=lengths, counts=counts, global_batch=global_batch, seed=seed)
+    sizes = {"block_rows": options.block_rows, "window_blocks": options.window_blocks}
+    return RowOrder(count=rows.count, seed=seed, shuffle=shuffle, **sizes)
 
 
 class Turn(NamedTuple):
@@ -87,10 +107,11 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
     number of rows in a global batch: not on how many ranks share it, nor on the number of workers, nor on a restart.
 
     Args:
-        path: a packed or masked data set.
+        path: a packed or masked data set: a folder, or a URL that fsspec knows (s3://, gs://, hf://, https://).
         batch_size: rows per batch on each rank; None gives single rows, for those who collate themselves.
         transform: applied to each batch, such as `Masking(seed=1)` to packed rows.
-        shuffle: "global", "blocks" (for storage where random reads cost) or None; see `RowOrder`.
+        shuffle: "global", "blocks" (for storage where random reads cost) or None; see `RowOrder`. "lengths": global, and each
+            global batch has rows of one length; see `LengthOrder`.
         seed: of the order; 0 to 2**64 - 1.
         rank, world_size: which part is ours; by default as `torch.distributed` says, else the environment (RANK,
             WORLD_SIZE), else 0 of 1.
@@ -123,14 +144,10 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         options: StreamOptions | None = None,
     ) -> None:
         options = options or StreamOptions()
-        rows = TokenRows(path, copy)
-        order = RowOrder(
-            count=rows.count,
-            seed=seed,
-            shuffle=shuffle,
-            block_rows=options.block_rows,
-            window_blocks=options.window_blocks,
-        )
+        rows = TokenRows(path, copy, options.cache)
+        at_once = {"blocks": 2 * options.window_blocks, None: 2}
+        rows.check_cache(at_once.get(shuffle, rows.shards))
+        order = _order(rows, shuffle, seed, options, _global_batch(batch_size, rank, world_size), tail)
         source = Source(rows, order, transform, columns=options.columns, full_mask=options.full_attention_mask)
         self._set_up(source, batch_size, rank, world_size, tail, epoch, options)
 
@@ -167,6 +184,8 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         sources = [s._source for s in streams]
         if not all(isinstance(s, Source) for s in sources):
             raise ConfigError("a mixture cannot be mixed again: mix all streams at once")
+        if any(isinstance(s, Source) and isinstance(s.order, LengthOrder) for s in sources):
+            raise ConfigError("streams with shuffle='lengths' cannot be mixed: their global batches would fall apart")
         source = Mixture([s for s in sources if isinstance(s, Source)], weights, rows)
         mixed._set_up(source, batch_size, rank, world_size, tail, epoch, options or StreamOptions())
         return mixed
@@ -195,6 +214,10 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         self._cursor.seek(epoch or 0, 0)
         self._done: tuple[int, int] | None = None  # epoch and rows of the pass in this process
         self._worker_state: dict[str, Any] | None = None
+        if getattr(getattr(source, "transform", None), "flat", False) and (batch_size is None or self._plan(0).padded):
+            raise ConfigError(
+                "unpadded batches have no rows to give out singly or to fill up: give batch_size, and tail='drop'"
+            )
         if self._plan(0).padded and not self._source.has_labels and not options.identity:
             raise ConfigError(
                 f"tail is {tail!r}, and rows without labels do not tell padding from data: use tail='drop', or "

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from clozeline.streaming.buffers import Buffers
 
 Tensors = dict[str, torch.Tensor]
+_AS_THEY_ARE = ("cu_seqlens", "max_seqlen")  # attention kernels take int32
 
 
 def widen(columns: dict[str, NDArray[Any]], dtype: np.dtype[Any], buffers: Buffers) -> Tensors:
     """Integer columns as tensors of a dtype; others keep theirs. A tensor holds on to its own rows only."""
-    return {name: torch.from_numpy(_as(values, dtype, buffers)) for name, values in columns.items()}
+    return {
+        name: torch.from_numpy(np.array(values) if name in _AS_THEY_ARE else _as(values, dtype, buffers))
+        for name, values in columns.items()
+    }
 
 
 def _as(values: NDArray[Any], dtype: np.dtype[Any], buffers: Buffers) -> NDArray[Any]:

@@ -92,7 +92,7 @@ def _ratio(axes: Any, x: NDArray[Any], observed: NDArray[Any], expected: NDArray
     axes.fill_between(x, 1 - band, 1 + band, color=_INK, alpha=0.15, linewidth=0, label="1 in 10,000 lies outside")
     axes.plot(x, observed / expected, ".", color=_BLUE, markersize=4)
     axes.axhline(1, color=_INK, linewidth=0.6)
-    off = max(float(np.abs(observed / expected - 1).max(initial=0)), float(band.max(initial=0)))
+    off = max(0.01, float(np.abs(observed / expected - 1).max(initial=0)), float(band.max(initial=0)))
     axes.set_ylim(max(0.0, 1 - 1.5 * off), 1 + 1.5 * off)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
 

@@ -189,9 +189,10 @@ def _cells(
         group = np.minimum(group, max(0, int(expected.sum() / _LEAST) - 1))
     else:
         group = np.zeros(len(expected), np.int64)
+    group = np.unique(group, return_inverse=True)[1]  # a cell with much expected may have jumped over some numbers
     seen, mean, spread = (np.bincount(group, np.asarray(x, np.float64)) for x in (observed, expected, variance))
-    impossible = (spread <= 0) & (np.abs(seen - mean) > 0.5)
-    used = spread > 0
+    used = spread > 1e-6
+    impossible = ~used & (np.abs(seen - mean) > 0.5)
     value = float(((seen[used] - mean[used]) ** 2 / spread[used]).sum())
     p_value = 0.0 if impossible.any() else chi_squared_p(value, int(used.sum()))
     off = np.where(used, (seen - mean) / np.sqrt(np.maximum(spread, 1e-300)), np.where(impossible, inf, 0))

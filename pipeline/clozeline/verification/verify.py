@@ -127,7 +127,7 @@ class VerifyJob:
                 tally.copies.see(one.at[one.at < next_one.units.size], next_one)
             other = next(others, None) if number < _SHARD_PAIR_BLOCKS else None
             if other is not None and fellow is not None:
-                theirs = self._marks(fellow, other, row, unmask(other["input_ids"], other["labels"]))
+                theirs = self._marks(fellow, other, row, self._within(unmask(other["input_ids"], other["labels"])))
                 tally.shards.see(theirs.at[theirs.at < marks[0].units.size], marks[0])
             row += len(blocks[0]["input_ids"])
         return tally
@@ -136,6 +136,11 @@ class VerifyJob:
     def _vocabulary(self) -> Any:
         assert self.metadata.tokenizer is not None
         return mask_vocabulary(self.metadata.tokenizer, mask_rule(self.metadata), self.counts)
+
+    def _within(self, ids: NDArray[Any]) -> NDArray[Any]:
+        """Ids that the vocabulary has; others, of which `check_rows` has told, are cut down to its largest."""
+        largest = len(self._vocabulary.maskable) - 1
+        return np.minimum(ids, largest) if int(ids.max(initial=0)) > largest else ids
 
     def _marks(self, shard: TokenShard, columns: Columns, row: int, original: NDArray[Any]) -> Marks:
         rule, seed, copy = mask_rule(self.metadata), self.metadata.seed, shard.entry.copy
@@ -170,8 +175,7 @@ class VerifyJob:
         ids, labels = columns["input_ids"], columns["labels"]
         check_labels(where, row, columns, vocabulary, findings)
         original = unmask(ids, labels)
-        if int(original.max(initial=0)) >= len(vocabulary.maskable):
-            original = np.minimum(original, len(vocabulary.maskable) - 1)  # reported already
+        original = self._within(original)
         check_replay(
             where,
             columns,
@@ -189,7 +193,7 @@ class VerifyJob:
         marks = self._marks(shard, columns, row, original)
         one = rule.for_copy(entry.copy)
         check_counts(where, row, labels, marks, one, 0, findings)
-        tally.see(ids, labels, original, marks, one, vocabulary)
+        tally.see(self._within(ids), labels, original, marks, one, vocabulary)
         if entry.copy == 0:
             tally.see_shape(original, columns["attention_mask"], vocabulary)
         tally.sketch.see(marks.selected, marks.units, entry.copy, entry.shard, row)

@@ -1,0 +1,56 @@
+"""A flipped bit anywhere in what the manifest vouches for is found by `verify`."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from stages import Stages
+
+from clozeline import RunOptions, verify
+from clozeline.errors import ClozelineError
+
+SERIAL = RunOptions(executor="serial")
+NOT_VOUCHED_FOR = {"run.json", "state.json", "dataset_info.json"}  # facts of the run, and what only `datasets` reads
+
+
+def flips(path: Path, count: int) -> list[tuple[int, int]]:
+    draw, size = random.Random(3), path.stat().st_size
+    places = {0, size - 1, *(draw.randrange(size) for _ in range(count))}
+    return [(place, 1 << draw.randrange(8)) for place in sorted(places)]
+
+
+def missed(stages: Stages, folder: Path, stage: str, count: int) -> list[str]:
+    """Where a flip went unnoticed."""
+    whole = stages.folder / f"clean-{stage}"
+    dest = folder / stage
+    shutil.copytree(whole, dest)
+    assert verify(dest, run=SERIAL).ok
+    found = []
+    for path in sorted(p for p in dest.rglob("*") if p.is_file() and p.name not in NOT_VOUCHED_FOR):
+        good = path.read_bytes()
+        for place, bit in flips(path, count):
+            bad = bytearray(good)
+            bad[place] ^= bit
+            path.write_bytes(bad)
+            try:
+                ok = verify(dest, run=SERIAL).ok
+            except ClozelineError:
+                ok = False
+            if ok:
+                found.append(f"{path.name} byte {place} bit {bit}: {good[place]:#x}")
+        path.write_bytes(good)
+    return found
+
+
+@pytest.mark.parametrize("stage", ["shard", "pack", "mask"])
+def test_a_flipped_bit_is_found(stages: Stages, tmp_path: Path, stage: str) -> None:
+    assert missed(stages, tmp_path, stage, 3) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["shard", "pack", "mask"])
+def test_a_flipped_bit_is_found_in_two_hundred_places_of_each_file(stages: Stages, tmp_path: Path, stage: str) -> None:
+    assert missed(stages, tmp_path, stage, 200) == []

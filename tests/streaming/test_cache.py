@@ -1,0 +1,93 @@
+"""Data sets behind URLs: the same stream, each shard fetched once and checked, a cache that keeps its size."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+
+from clozeline import CacheOptions, StreamOptions, TokenLoader, TokenStream
+from clozeline.errors import ConfigError, DataError
+
+
+@pytest.fixture
+def remote(packed: Path) -> Iterator[str]:
+    """The data set of `packed` in fsspec's memory."""
+    files = fsspec.filesystem("memory")
+    for path in packed.iterdir():
+        if path.is_file():
+            files.pipe_file(f"/data/{path.name}", path.read_bytes())
+    yield "memory://data"
+    files.rm("/data", recursive=True)
+
+
+def options(folder: Path, **changes: Any) -> StreamOptions:
+    return StreamOptions(cache=CacheOptions(folder=folder, **changes))
+
+
+def same(found: list[Any], expected: list[Any]) -> bool:
+    return len(found) == len(expected) and all(
+        torch.equal(a["input_ids"], b["input_ids"]) for a, b in zip(found, expected, strict=True)
+    )
+
+
+def test_a_url_streams_as_the_folder_does(remote: str, packed: Path, tmp_path: Path) -> None:
+    for url in (remote, f"file://{packed}"):
+        for shuffle in ("global", "blocks", None):
+            stream = TokenStream(url, batch_size=7, shuffle=shuffle, tail="even", options=options(tmp_path / "cache"))
+            expected = list(TokenStream(packed, batch_size=7, shuffle=shuffle, tail="even"))
+            assert same(list(stream), expected)
+
+
+def test_workers_share_the_cache(packed: Path, tmp_path: Path) -> None:
+    stream = TokenStream(f"file://{packed}", batch_size=7, tail="even", options=options(tmp_path / "cache"))
+    assert same(list(TokenLoader(stream, num_workers=2)), list(TokenStream(packed, batch_size=7, tail="even")))
+    kept = [p for p in (tmp_path / "cache").iterdir() if not p.suffix and p.name != "lock"]
+    assert sorted(p.name for p in kept) == sorted(hashlib.sha256(p.read_bytes()).hexdigest() for p in kept)
+    assert len(kept) == 3
+
+
+def test_a_shard_is_fetched_once(remote: str, tmp_path: Path) -> None:
+    list(TokenStream(remote, batch_size=7, options=options(tmp_path / "cache")))
+    files = fsspec.filesystem("memory")
+    for name in files.ls("/data", detail=False):
+        if name.endswith(".arrow"):
+            files.rm(name)
+    assert len(list(TokenStream(remote, batch_size=7, options=options(tmp_path / "cache")))) == 14
+
+
+def test_the_cache_keeps_its_size(remote: str, packed: Path, tmp_path: Path) -> None:
+    sizes = sorted(p.stat().st_size for p in packed.glob("*.arrow"))
+    limit = sizes[-1] + sizes[-2] + 10
+    small = options(tmp_path / "cache", max_bytes=limit)
+    stream = TokenStream(remote, batch_size=7, shuffle=None, tail="even", options=small)
+    assert same(list(stream), list(TokenStream(packed, batch_size=7, shuffle=None, tail="even")))
+    kept = [p.stat().st_size for p in (tmp_path / "cache").iterdir() if not p.suffix and p.name != "lock"]
+    assert sum(kept) <= limit
+    with pytest.raises(ConfigError, match=r"3 shards at once.*blocks"):
+        TokenStream(remote, batch_size=7, options=small)
+
+
+def test_a_damaged_shard_is_named_and_not_kept(remote: str, tmp_path: Path) -> None:
+    files = fsspec.filesystem("memory")
+    name = "/data/packed-00001-of-00003.arrow"
+    content = bytearray(files.cat_file(name))
+    content[len(content) // 2] ^= 1
+    files.pipe_file(name, bytes(content))
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"memory://data/packed-00001-of-00003.arrow: .*sha256"):
+            list(TokenStream(remote, batch_size=7, options=options(tmp_path / "cache")))
+
+
+def test_what_is_not_there_is_named(remote: str, tmp_path: Path) -> None:
+    fsspec.filesystem("memory").rm("/data/packed-00002-of-00003.arrow")
+    with pytest.raises(DataError, match=r"memory://data/packed-00002-of-00003.arrow: is not there"):
+        list(TokenStream(remote, batch_size=7, options=options(tmp_path / "cache")))
+    for url in ("memory://elsewhere", "nonsense://data", "http://localhost:9/data"):
+        with pytest.raises(DataError, match=url):
+            TokenStream(url, batch_size=7, options=options(tmp_path / "cache"))
