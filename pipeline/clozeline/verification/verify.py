@@ -15,7 +15,14 @@ from clozeline.seeds import SPANS, row_words
 from clozeline.store.dataset import Data
 from clozeline.store.masks import TokenCounts, mask_rule, mask_vocabulary, stored_counts
 from clozeline.store.shards import TokenShard
-from clozeline.verification.files import check_digest, check_ledger, check_metadata, check_rows, check_text
+from clozeline.verification.files import (
+    check_digest,
+    check_ledger,
+    check_manifest,
+    check_metadata,
+    check_rows,
+    check_text,
+)
 from clozeline.verification.findings import Check, Findings, VerifyResult
 from clozeline.verification.jobs import label_checks, run_jobs
 from clozeline.verification.replay import check_counts, check_labels, check_replay, unmask
@@ -254,6 +261,8 @@ def verify(
         if metadata.stage != "masking" or packed.metadata.fingerprint != metadata.upstream:
             raise DataError(f"{path}: was not made from {against}; give the packed data set that it was masked from")
     jobs = _jobs(data, packed, digests=digests)
+    if digests:
+        check_manifest(data.location, findings)
     for name, sha256 in manifest.files.items():
         if digests:
             check_digest(data.location, name, sha256, findings)
