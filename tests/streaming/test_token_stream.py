@@ -359,6 +359,16 @@ def test_damage_is_named_before_wrong_rows_are_given(packed: Path) -> None:
     first_pass("")
 
 
+def test_a_flipped_bit_is_named_where_digests_are_asked_for(packed: Path) -> None:
+    victim = packed / "packed-00001-of-00003.arrow"
+    content = bytearray(victim.read_bytes())
+    content[len(content) // 2] ^= 1
+    victim.write_bytes(content)
+    assert len(list(TokenStream(packed, batch_size=10))) == 10
+    with pytest.raises(DataError, match=r"packed-00001-of-00003.*sha256"):
+        list(TokenStream(packed, batch_size=10, options=StreamOptions(check="digests")))
+
+
 def test_more_shards_than_open_files_are_allowed_by_default(tmp_path: Path) -> None:
     path = write_packed(tmp_path / "many", [1] * 60)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -59,6 +59,13 @@ class _Copy(click.ParamType):  # type: ignore[type-arg]
 @click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True, help="Measure as this rank,")
 @click.option("--world-size", type=click.IntRange(min=1), default=1, show_default=True, help="of so many.")
 @click.option("--prefetch", type=click.IntRange(min=0), default=4, show_default=True, help="Batches to read ahead.")
+@click.option(
+    "--check",
+    type=click.Choice(["sizes", "digests"]),
+    default="sizes",
+    show_default=True,
+    help="What of each shard is held against the manifest before its rows are given.",
+)
 @click.option("--limit-rows", type=click.IntRange(min=1), help="Stop after so many rows.  [default: a whole epoch]")
 @output_options
 def command(
@@ -74,6 +81,7 @@ def command(
     rank: int,
     world_size: int,
     prefetch: int,
+    check: Any,
     limit_rows: int | None,
     as_json: bool,
     quiet: bool,
@@ -101,7 +109,7 @@ def command(
         tail=tail,
         epoch=epoch,
         copy=copy,
-        options=StreamOptions(identity=world_size > 1),
+        options=StreamOptions(identity=world_size > 1, check=check),
     )
     loader = TokenLoader(stream, num_workers=workers, prefetch=prefetch)
     total = min(limit_rows or sys.maxsize, len(stream) * batch_size)

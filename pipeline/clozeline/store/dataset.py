@@ -21,17 +21,19 @@ class Data:
     Args:
         path: its folder, or a place that reads like one.
         stages: the kinds that will do here; any when empty.
+        digests: check a shard's sha256 when it is opened, not only its bytes and rows.
 
     Raises:
         DataError: not a finished data set, or of another kind.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | Location, *stages: str) -> None:
+    def __init__(self, path: str | os.PathLike[str] | Location, *stages: str, digests: bool = False) -> None:
         self.location = path if isinstance(path, Location) else Location(path)
         self.manifest = Manifest.load(self.location)
         if stages and self.metadata.stage not in stages:
             wanted = " or ".join(STAGES[s] for s in stages)
             raise DataError(f"{path}: holds {STAGES[self.metadata.stage]} data, {wanted} data is needed here")
+        self._digests = digests
         self._shards: dict[int, TokenShard] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -44,7 +46,10 @@ class Data:
     def shard(self, index: int) -> TokenShard:
         """The index-th shard of the manifest, opened once."""
         if index not in self._shards:
-            shard = TokenShard(self.location, self.manifest.shards[index])
+            entry = self.manifest.shards[index]
+            shard = TokenShard(self.location, entry)
+            if self._digests and self.location.sha256(entry.file) != entry.sha256:
+                raise DataError(f"{shard.path}: its sha256 is not the manifest's; {RESTORE}")
             said = (shard.schema_metadata.get("copy"), shard.schema_metadata.get("shard"))
             if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
                 raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; {RESTORE}")

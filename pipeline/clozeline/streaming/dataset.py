@@ -54,7 +54,7 @@ class TokenDataset(Dataset):  # type: ignore[type-arg]
         options: StreamOptions | None = None,
     ) -> None:
         self._options = options or StreamOptions()
-        rows = TokenRows(path, copy, self._options.cache)
+        rows = TokenRows(path, copy, self._options.cache, digests=self._options.check == "digests")
         self._source = Source(
             rows,
             RowOrder(count=rows.count, seed=0, shuffle=None),

@@ -53,6 +53,7 @@ class TokenRows:
         copy: of a data set masked several times: "all" takes the copies together as one data set of K * N rows, "epoch"
             takes copy k mod K in epoch k, a number takes that copy always.
         cache: where shards behind a URL are kept.
+        digests: check a shard's sha256 when it is opened.
 
     Raises:
         DataError: no finished token data set.
@@ -61,11 +62,18 @@ class TokenRows:
     Shards are opened when a row of theirs is first asked for.
     """
 
-    def __init__(self, path: str | os.PathLike[str], copy: Copy = "all", cache: CacheOptions | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        copy: Copy = "all",
+        cache: CacheOptions | None = None,
+        *,
+        digests: bool = False,
+    ) -> None:
         self._remote = RemoteFolder(str(path), cache or CacheOptions()) if is_url(path) else None
         self._cache_bytes = (cache or CacheOptions()).max_bytes
         self._mapped: dict[int, int] = {}  # of a remote data set: bytes by place, least recently used first
-        self.data = Data(self._remote or path, "packing", "masking")
+        self.data = Data(self._remote or path, "packing", "masking", digests=digests)
         entries = self.data.manifest.shards
         if self._remote is not None:
             self._remote.expect(self.data.manifest)

@@ -55,6 +55,8 @@ class StreamOptions:
             without, and attention kernels for rows of one length can be used.
         columns: names of stored columns to give beside those that models take.
         block_rows, window_blocks: of shuffle="blocks"; see `RowOrder`.
+        check: "sizes" holds each shard's bytes and rows against the manifest when a row of it is first needed; "digests"
+            reads it whole for its sha256 too (1 to 2 GB/s), in every process that reads from it.
         cache: where the shards of a data set behind a URL are kept.
     """
 
@@ -64,11 +66,14 @@ class StreamOptions:
     columns: tuple[str, ...] = ()
     block_rows: int = 4096
     window_blocks: int = 16
+    check: Literal["sizes", "digests"] = "sizes"
     cache: CacheOptions = field(default_factory=CacheOptions)
 
     def __post_init__(self) -> None:
         if self.dtype not in ("int64", "int32"):
             raise ConfigError(f"dtype is {self.dtype!r}: use 'int64' or 'int32'")
+        if self.check not in ("sizes", "digests"):
+            raise ConfigError(f"check is {self.check!r}: use 'sizes' or 'digests'")
 
 
 def with_identity(columns: dict[str, NDArray[Any]], at: Identity) -> dict[str, NDArray[Any]]:
@@ -144,7 +149,7 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         options: StreamOptions | None = None,
     ) -> None:
         options = options or StreamOptions()
-        rows = TokenRows(path, copy, options.cache)
+        rows = TokenRows(path, copy, options.cache, digests=options.check == "digests")
         at_once = {"blocks": 2 * options.window_blocks, None: 2}
         rows.check_cache(at_once.get(shuffle, rows.shards))
         order = _order(rows, shuffle, seed, options, _global_batch(batch_size, rank, world_size), tail)
