@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -34,3 +35,5 @@ def forge(folder: Path, **changed: Callable[[int, int, dict[str, np.ndarray]], n
         entries.append(writer.entry)
     manifest = replace(data.manifest, shards=tuple(entries))
     data.location.write("manifest.json", manifest.to_file().encode())
+    state = json.loads(data.location.read("state.json")) | {"_fingerprint": manifest.sha256[:16]}
+    data.location.write("state.json", json.dumps(state).encode())

@@ -69,6 +69,10 @@ def _defaults(path: Path, config: dict[str, Any], command: str) -> dict[str, Any
             if key.replace("-", "_") not in known:
                 options = ", ".join(sorted(known))
                 raise ConfigError(f"{path}: unknown key {key!r} in [{section}]; there are {options}")
+            value = values[key]
+            items = value if isinstance(value, list) and key.replace("-", "_") in _lists(section) else [value]
+            if not all(isinstance(item, (str, int, float)) for item in items):
+                raise ConfigError(f"{path}: {key} in [{section}] is {str(value)[:50]!r}, which no option can be")
     own = _option_names(command)
     for section in sections:
         for key, value in config.get(section, {}).items():
@@ -82,6 +86,12 @@ def _defaults(path: Path, config: dict[str, Any], command: str) -> dict[str, Any
                 )
             defaults[name], origin[name] = value, section
     return defaults
+
+
+def _lists(command: str) -> set[str]:
+    """Options that may be given several times."""
+    params = importlib.import_module(f"clozeline.cli.{command}").command.params
+    return {p.name for p in params if isinstance(p, click.Option) and p.multiple and p.name}
 
 
 def _option_names(command: str) -> set[str]:

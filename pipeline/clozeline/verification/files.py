@@ -11,6 +11,8 @@ import numpy as np
 
 from clozeline.errors import DataError, LedgerError
 from clozeline.store.documents import TextShard
+from clozeline.store.json_values import parse_json
+from clozeline.store.manifest import NAME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,6 +35,23 @@ def check_digest(location: Location, name: str, sha256: str, findings: Findings)
             "digests",
             f"{location}/{name}: its sha256 is {found[:16]}..., the manifest says {sha256[:16]}...: it was changed after it was "
             "written; restore it or prepare the data again",
+        )
+
+
+def check_manifest(location: Location, findings: Findings) -> None:
+    """The manifest is the one that state.json was written with: the only file that can vouch for it."""
+    try:
+        stated = parse_json(location.read("state.json")).get("_fingerprint")
+    except (OSError, ValueError) as error:
+        findings.add(
+            "digests", f"{location}/state.json: cannot be read ({error}); restore it or prepare the data again"
+        )
+        return
+    if stated != location.sha256(NAME)[:16]:
+        findings.add(
+            "digests",
+            f"{location}: state.json was written with another {NAME}: one of the two was changed after it was written; "
+            "restore it or prepare the data again",
         )
 
 

@@ -9,7 +9,7 @@ from clozeline.errors import DataError
 from clozeline.run.stage import RunOptions
 from clozeline.store.dataset import Data
 from clozeline.store.masks import mask_rule, stored_counts
-from clozeline.verification.files import check_digest, check_ledger
+from clozeline.verification.files import check_digest, check_ledger, check_manifest
 from clozeline.verification.findings import Check, Findings, VerifyResult
 from clozeline.verification.jobs import label_checks, run_jobs
 from clozeline.verification.report import report
@@ -58,6 +58,8 @@ def verify(
         if metadata.stage != "masking" or packed.metadata.fingerprint != metadata.upstream:
             raise DataError(f"{path}: was not made from {against}; give the packed data set that it was masked from")
     jobs = _jobs(data, packed, digests=digests)
+    if digests:
+        check_manifest(data.location, findings)
     for name, sha256 in manifest.files.items():
         if digests:
             check_digest(data.location, name, sha256, findings)
