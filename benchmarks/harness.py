@@ -333,7 +333,10 @@ def run(subject: Subject, *, repeats: int, warm_up: int, cpus: str | None = None
 
 def _circumstances(result: dict[str, Any]) -> str:
     on = result["machine"]
-    return f"Medians of {result['repeats']}, {result['started'][:10]}, {on['cores']} cores of {on['processor']}."
+    load = f"load average {on['load']:.1f} at the start"  # above the number of cores: trust CPU seconds and ratios
+    return (
+        f"Medians of {result['repeats']}, {result['started'][:10]}, {on['cores']} cores of {on['processor']}, {load}."
+    )
 
 
 def table(result: dict[str, Any]) -> str:

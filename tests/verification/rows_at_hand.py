@@ -8,9 +8,10 @@ from clozeline.mask_function import MaskRule, MaskVocabulary, mask_rows
 from clozeline.seeds import SPANS, row_words
 from clozeline.store.manifest import TokenizerFacts, to_bits
 from clozeline.store.masks import TokenCounts, mask_vocabulary
+from clozeline.verification.marks import Marks
 from clozeline.verification.sketch import Sketch
 from clozeline.verification.statistics import find_tests, needed_bits
-from clozeline.verification.tally import Marks, Tally
+from clozeline.verification.tally import Tally
 
 SIZE = 40_000  # more than int16 holds
 PAD, UNK, CLS, SEP, MASK = range(5)

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from clozeline import ConfigError, DataError, MaskRule, RunOptions, load_tokenizer, verify_foreign
 from clozeline.cli.main import main
 from clozeline.store.dataset import Data
-from clozeline.verification.foreign import ForeignReader
+from clozeline.verification.foreign_rows import ForeignReader
 
 SERIAL = RunOptions(executor="serial")
 

@@ -16,7 +16,7 @@ class Statistic:
         expected, observed: what is compared.
         low, high: interval that `observed` of a right data set leaves as rarely as the test rejects.
         p_value: chance that a right data set lies at least as far off.
-        limit: the test rejects below this; see `VerifyResult.error_rate`.
+        limit: the test rejects below this: an error rate of 1 in 10,000 divided by the number of tests.
     """
 
     expected: float

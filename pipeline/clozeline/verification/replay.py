@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from clozeline.mask_function import MaskRule, MaskVocabulary
     from clozeline.verification.findings import Findings
-    from clozeline.verification.tally import Marks
+    from clozeline.verification.marks import Marks
 
 
 def unmask(ids: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:

@@ -8,13 +8,12 @@ Shapes: R rows of T positions (the longest rows, where they differ from shard to
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clozeline.mask_function import IGNORE
-from clozeline.mask_function.units import find_units
 from clozeline.verification.sketch import Sketch
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from clozeline.mask_function import MaskRule, MaskVocabulary
     from clozeline.mask_function.units import Units
+    from clozeline.verification.marks import Marks
 
 EDGE = 16  # units at each end of a row
 ID_BINS = 64
@@ -54,58 +54,6 @@ class Pairs:
         self.trials += other.trials
         self.hits += other.hits
         self.expected += other.expected
-
-
-class Marks:
-    """Where units stand in some rows, which of them are selected, and with what probability they should be.
-
-    Attributes:
-        units, selected: bool (R, T), at first positions.
-        first, at: flat positions of the units and of the selected ones.
-        per_row, chosen: int64 (R,), how many of each.
-        chance: float64 (R,), pi of each row's units.
-        maskable: int64 (R,), positions of each row that may be selected.
-        found: the units themselves; None where they are tokens. words: those that spans are made of.
-    """
-
-    __slots__ = ("at", "chance", "chosen", "first", "found", "maskable", "per_row", "selected", "units", "words")
-
-    def __init__(
-        self,
-        original: NDArray[Any],
-        labels: NDArray[Any],
-        rule: MaskRule,
-        vocabulary: MaskVocabulary,
-        word_starts: NDArray[Any] | None,
-        span_words: NDArray[np.uint64] | None,
-        *,
-        own_share: bool,
-    ) -> None:
-        rows, length = original.shape
-        if rule.unit == "token":
-            self.found = None
-            self.units = vocabulary.maskable[original]
-            self.first = np.flatnonzero(self.units)
-        else:
-            self.found = find_units(original, rule, vocabulary, word_starts=word_starts, span_words=span_words)
-            self.first = self.found.first
-            self.units = np.zeros(original.shape, bool)
-            self.units.reshape(-1)[self.first] = True
-        self.words: Units | None = None
-        if rule.unit == "span":
-            self.words = find_units(original, replace(rule, unit="word"), vocabulary, word_starts=word_starts)
-        self.selected = self.units & (labels != IGNORE)
-        self.at = np.flatnonzero(self.selected)
-        limits = np.arange(rows + 1) * length
-        self.per_row = np.diff(np.searchsorted(self.first, limits))
-        self.chosen = np.diff(np.searchsorted(self.at, limits))
-        self.maskable = self.per_row if self.found is None else self.found.maskable
-        if own_share or (rule.unit != "token" and rule.max_predictions is not None):
-            # What a cap leaves of words depends on their lengths: the row's own share stands for its expectation.
-            self.chance = self.chosen / np.maximum(self.per_row, 1)
-        else:
-            rates = {n: rule.expected(n) / n if n else 0.0 for n in np.unique(self.maskable).tolist()}
-            self.chance = np.array([rates[n] for n in self.maskable.tolist()])
 
 
 @dataclass(slots=True)
