@@ -371,11 +371,11 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(*subjects: Subject) -> None:
+def main(*subjects: Subject, repeats: int = 3, warm_up: int = 1) -> None:
     """The command line of a benchmark script: runs its subjects, writes results/NAME.json, prints tables."""
     parser = argparse.ArgumentParser(description=f"Benchmarks: {', '.join(s.name for s in subjects)}")
-    parser.add_argument("--repeats", type=int, default=3, help="counted rounds")
-    parser.add_argument("--warm-up", type=int, default=1, help="rounds before them that are not counted")
+    parser.add_argument("--repeats", type=int, default=repeats, help="counted rounds")
+    parser.add_argument("--warm-up", type=int, default=warm_up, help="rounds before them that are not counted")
     parser.add_argument("--only", action="append", help="a case or subject by its name or part of it; may be repeated")
     parser.add_argument("--cpus", help="cores to run on, as taskset takes them (0 or 0,1)")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder for the JSON")
