@@ -18,12 +18,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
 import clozeline
+from harness import english_text, scratch, tokenizer_folder
 
 CONTENDERS = ("plain loop", "Trainer.evaluate", "clozeline")
 
@@ -133,9 +135,24 @@ def contend(args: argparse.Namespace) -> None:
     )
 
 
+def masked_text() -> Path:
+    """Masked rows of 512, made on the first run."""
+    place = scratch() / "evaluate"
+    clozeline.prepare(
+        english_text(),
+        place,
+        tokenizer_folder(),
+        clozeline.ShardOptions(read=clozeline.ReadOptions(documents=("blank-lines",))),
+        run=clozeline.RunOptions(executor="serial", resume=True),
+    )
+    return place / "masked"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", help="a masked data set of one copy")
+    parser.add_argument(
+        "data", nargs="?", help="a masked data set of one copy  [default: made of the benchmarks' English text]"
+    )
     parser.add_argument("--rows", type=int, default=24)
     parser.add_argument("--batch-rows", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
@@ -150,10 +167,11 @@ def main() -> None:
     if args.contender:
         contend(args)
         return
+    given = sys.argv[1:] if args.data else [str(masked_text()), *sys.argv[1:]]
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for _ in range(args.repeats):
         for name in CONTENDERS:
-            command = [sys.executable, __file__, *sys.argv[1:], "--contender", name]
+            command = [sys.executable, __file__, *given, "--contender", name]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             found[name].append(json.loads(done.stdout.splitlines()[-1]))
     print(f"{args.rows} rows, {args.batch_rows} at once, {args.device}, {args.dtype}; medians of {args.repeats}")

@@ -22,7 +22,7 @@ from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, s
 from clozeline.sharding.stdin import spooled
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
-from clozeline.store.location import WORK, Location
+from clozeline.store.location import WORK, find_location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,7 +101,7 @@ def _prepare(
 ) -> PrepareResult:
     loaded = load_tokenizer(tokenizer)
     refuse_nested(paths, dest)
-    place = Location(dest)
+    place = find_location(dest)
     packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"
 
     corpus = plan_corpus(paths, shard_options, run)

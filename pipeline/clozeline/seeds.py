@@ -42,7 +42,7 @@ def row_words(
         `numpy.random.Philox(key=[seed, copy], counter=[r * ceil(T/4), h, 0, domain]).random_raw(4 * ceil(T/4))[:T]`.
 
     Runs of consecutive rows of one shard share one draw: 438,000 rows of 512 a second for one long run, 188,000 for
-    scattered rows (one core of an AMD EPYC, 2026-12-01).
+    scattered rows (one core of an Intel Xeon, 2026-12-01).
     """
     blocks = -(-length // 4)
     count = len(rows)

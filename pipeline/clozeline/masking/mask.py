@@ -15,7 +15,7 @@ from clozeline.masking.counts import token_counts
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
 from clozeline.store.ledger import Account, Ledger
-from clozeline.store.location import Location
+from clozeline.store.location import Location, find_location
 from clozeline.store.masks import COUNTS, TokenCounts, check_rule, mask_vocabulary
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import label_dtype, masked_columns, sparse_columns
@@ -284,7 +284,7 @@ def mask(
     """
     options, run = options or MaskOptions(), run or RunOptions()
     data = Data(run.place(packed), "packing")
-    location = Location(run.place(dest))
+    location = find_location(run.place(dest))
     check_rule(options.rule, data.metadata, allow_lower_rate=options.allow_lower_rate)
     counts = token_counts(packed, run) if options.rule.replacement == "frequency" else None
     metadata = masked_metadata(data.metadata, options, counts)

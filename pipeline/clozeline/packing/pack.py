@@ -25,7 +25,7 @@ from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.ledger import Ledger
-from clozeline.store.location import Location
+from clozeline.store.location import find_location
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.schema import packed_columns, rows_per_batch
 from clozeline.store.shards import shard_name
@@ -205,7 +205,7 @@ def pack(
     tokenizer = run.place_of_tokenizer(tokenizer)
     loaded = load_tokenizer(tokenizer)
     data = Data(run.place(text), "sharding")
-    location = Location(run.place(dest))
+    location = find_location(run.place(dest))
     metadata = packed_metadata(data.metadata, loaded, options)
     entries = data.manifest.shards
     task = PackTask(

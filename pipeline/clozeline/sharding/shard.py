@@ -17,7 +17,7 @@ from clozeline.sharding.select import DigestJob, Selected, find_duplicates
 from clozeline.sharding.shuffle import Shuffled, SpillJob, bucket_count
 from clozeline.sharding.stdin import spooled
 from clozeline.store.documents import Documents
-from clozeline.store.location import WORK, Location
+from clozeline.store.location import WORK, Location, find_location
 from clozeline.store.manifest import Metadata, digest
 from clozeline.store.output import Output, ShardResult
 from clozeline.store.remote import is_url
@@ -274,7 +274,7 @@ def shard(
 def _shard(paths: list[str], dest: str, options: ShardOptions, run: RunOptions) -> StageResult:
     refuse_nested(paths, dest)
     corpus = plan_corpus(paths, options, run)
-    location = Location(dest)
+    location = find_location(dest)
     output = text_output(corpus, location)
     work = location / WORK
     jobs = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import DataError
-from clozeline.store.location import Location
+from clozeline.store.location import Location, find_location
 from clozeline.store.manifest import Manifest, Metadata
 from clozeline.store.shards import RESTORE
 from clozeline.store.sparse import Shard, open_shard
@@ -29,7 +29,7 @@ class Data:
     """
 
     def __init__(self, path: str | os.PathLike[str] | Location, *stages: str, digests: bool = False) -> None:
-        self.location = path if isinstance(path, Location) else Location(path)
+        self.location = path if isinstance(path, Location) else find_location(path)
         self.manifest = Manifest.load(self.location)
         if stages and self.metadata.stage not in stages:
             wanted = " or ".join(STAGES[s] for s in stages)

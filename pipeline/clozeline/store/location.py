@@ -56,17 +56,7 @@ class DigestingFile:
 
 
 class Location:
-    """A folder: a local one, or (see `store.remote`) one behind a URL."""
-
-    def __new__(cls, path: str | os.PathLike[str]) -> Location:
-        if cls is Location and "://" in os.fspath(path):
-            from clozeline.store.remote import RemoteLocation
-
-            return super().__new__(RemoteLocation)
-        return super().__new__(cls)
-
-    def __reduce__(self) -> tuple[type[Location], tuple[str]]:
-        return Location, (str(self),)
+    """A local folder; `RemoteLocation` is one behind a URL, and `find_location` gives the one that a path means."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -216,3 +206,12 @@ def _sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def find_location(path: str | os.PathLike[str]) -> Location:
+    """The place that a path or a URL means."""
+    if "://" not in os.fspath(path):
+        return Location(path)
+    from clozeline.store.remote import RemoteLocation
+
+    return RemoteLocation(path)

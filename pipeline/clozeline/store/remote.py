@@ -71,7 +71,7 @@ def files_below(url: str) -> list[str] | None:
 
 
 class RemoteLocation(Location):
-    """A folder behind a URL; made by calling `Location` with one."""
+    """A folder behind a URL."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._url = os.fspath(path).rstrip("/")
@@ -81,7 +81,10 @@ class RemoteLocation(Location):
         return self._url
 
     def __truediv__(self, name: str) -> Location:
-        return Location(f"{self._url}/{name}")
+        return RemoteLocation(f"{self._url}/{name}")
+
+    def __reduce__(self) -> tuple[type[RemoteLocation], tuple[str]]:
+        return RemoteLocation, (self._url,)
 
     def _inside(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root

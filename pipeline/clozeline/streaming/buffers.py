@@ -24,7 +24,7 @@ class Buffers:
     """A pool of arrays.
 
     A fresh megabyte costs more in page faults than in copying: 0.15 ms against 0.03 ms for a batch of 256 rows of 512
-    (AMD EPYC, 2026-12-01). An array is given out again only when its count of references says that nobody but the pool
+    (Intel Xeon, 2026-12-01). An array is given out again only when its count of references says that nobody but the pool
     holds it: tensors made of it, and views of those, count.
     """
 

@@ -77,7 +77,7 @@ def permute(positions: NDArray[np.int64], count: int, keys: list[int]) -> NDArra
         keys: ROUNDS numbers of 64 bits.
 
     Returns:
-        int64 (P,). About 25 million positions a second in blocks of 16,384 (one core of an AMD EPYC, 2026-12-01).
+        int64 (P,). About 25 million positions a second in blocks of 16,384 (one core of an Intel Xeon, 2026-12-01).
     """
     a = isqrt(count - 1) + 1
     b = -(-count // a)

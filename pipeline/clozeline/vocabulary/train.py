@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from clozeline.errors import ConfigError, DestinationError, InputError
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
-from clozeline.store.location import WORK, Location
+from clozeline.store.location import WORK, find_location
 
 if TYPE_CHECKING:
     import os
@@ -109,7 +109,7 @@ def vocab(
     """
     options = options or VocabOptions()
     data = Data(text, "sharding")
-    location = Location(dest)
+    location = find_location(dest)
     present = [name for name in location.names() if name != WORK]
     if present and "tokenizer.json" not in present:
         raise DestinationError(
