@@ -209,7 +209,8 @@ def needed_slots(data: Data, sink: MaskedRows, run: RunOptions) -> dict[int, int
     """
     slots: dict[int, int] = {}
     jobs = [SlotsJob(location=data.location, entry=entry, sink=sink) for entry in data.manifest.shards]
-    with run.open_executor() as executor:
+    seconds = data.manifest.bytes * sink.copies / 1e6 * _SECONDS_PER_MB
+    with run.for_work(seconds).open_executor() as executor:
         for job, most in zip(jobs, executor.map(SlotsJob.__call__, jobs), strict=True):
             length = job.entry.row_length
             assert length is not None
