@@ -589,6 +589,13 @@ mask_options = _all_of(
     click.option(
         "--copies", type=click.IntRange(1, 1000), default=1, show_default=True, help="Maskings of the whole data set."
     ),
+    click.option(
+        "--labels",
+        type=click.Choice(["dense", "sparse"]),
+        default="dense",
+        show_default=True,
+        help="Store each copy's rows and labels whole, or the packed rows once and of each copy the selected positions only.",
+    ),
 )
 
 
@@ -600,6 +607,7 @@ def build_mask_options(values: dict[str, Any]) -> MaskOptions:
         copies=values["copies"],
         rule=build_mask_rule(values),
         allow_lower_rate=values["allow_lower_rate"],
+        labels=values["labels"],
     )
 
 
