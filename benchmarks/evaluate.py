@@ -18,14 +18,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
 import clozeline
-from harness import english_text, scratch, tokenizer_folder
+from harness import english_rows
 
 CONTENDERS = ("plain loop", "Trainer.evaluate", "clozeline")
 
@@ -135,19 +134,6 @@ def contend(args: argparse.Namespace) -> None:
     )
 
 
-def masked_text() -> Path:
-    """Masked rows of 512, made on the first run."""
-    place = scratch() / "evaluate"
-    clozeline.prepare(
-        english_text(),
-        place,
-        tokenizer_folder(),
-        clozeline.ShardOptions(read=clozeline.ReadOptions(documents=("blank-lines",))),
-        run=clozeline.RunOptions(executor="serial", resume=True),
-    )
-    return place / "masked"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -167,7 +153,7 @@ def main() -> None:
     if args.contender:
         contend(args)
         return
-    given = sys.argv[1:] if args.data else [str(masked_text()), *sys.argv[1:]]
+    given = sys.argv[1:] if args.data else [str(english_rows() / "masked"), *sys.argv[1:]]
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
     for _ in range(args.repeats):
         for name in CONTENDERS:

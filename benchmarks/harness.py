@@ -121,6 +121,16 @@ def tokenizer_folder(name: str = "bert-base-uncased") -> Path:
     return real if real.is_dir() else ROOT / "sample_data" / "tokenizer"
 
 
+def english_rows() -> Path:
+    """`packed` and `masked` rows of 512 of the English text, made on the first run."""
+    place = scratch() / "rows"
+    options = ("--documents", "blank-lines", "--tokenizer", str(tokenizer_folder()), "--resume", "--quiet")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "pipeline")}
+    command = ours("run", str(english_text()), str(place), *options)
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
+    return place
+
+
 def scratch() -> Path:
     """Where benchmarks keep input that they make."""
     folder = Path(os.environ.get("CLOZELINE_BENCH_SCRATCH", ROOT / "work" / "bench"))

@@ -27,6 +27,7 @@ import clozeline
 from clozeline.mask_function import MaskRule, mask_rows
 from clozeline.store.dataset import Data
 from clozeline.store.masks import mask_vocabulary
+from harness import english_rows
 
 BLOCK = 256
 Masker = Callable[[np.ndarray, int], object]
@@ -111,14 +112,15 @@ def plain_numpy(data: Data) -> Masker:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("packed")
+    parser.add_argument("packed", nargs="?", help="a packed data set  [default: made of the benchmarks' English text]")
     parser.add_argument("--rows", type=int, default=8192, help="for the fast maskers; the slow ones get a part of them")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity_error()
-    data = Data(args.packed, "packing")
+    packed = Path(args.packed or english_rows() / "packed")
+    data = Data(packed, "packing")
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=f"{data.tokenizer_path}/tokenizer.json",
         **dict(zip(("unk_token", "sep_token", "pad_token", "cls_token", "mask_token"), NAMES, strict=True)),
@@ -158,7 +160,7 @@ def main() -> None:
             start = time.process_time()
             options = clozeline.MaskOptions(seed=repeat)
             run = clozeline.RunOptions(executor="serial", force=True)
-            result = clozeline.mask(args.packed, Path(folder) / "masked", options, run)
+            result = clozeline.mask(packed, Path(folder) / "masked", options, run)
             stage.append(result.rows / (time.process_time() - start))
         medians["clozeline mask, disk to disk, one process"] = statistics.median(stage)
     used, step = medians["collator as people use it"], medians["its mask step on a stacked block"]

@@ -67,6 +67,10 @@ def prepare(
     mask_options, run = mask_options or MaskOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
+    if static and mask_options.labels != "dense":
+        raise ConfigError(
+            "sparse labels need the packed rows first: use `run --dynamic`, then `mask DEST/packed DEST/masked --labels sparse`"
+        )
     with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as paths:
         return _prepare(
             [run.place(path) for path in paths],

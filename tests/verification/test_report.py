@@ -90,3 +90,25 @@ def test_a_browser_shows_it_without_a_complaint(page: Path, tmp_path: Path) -> N
         )
         assert "CONSOLE" not in run.stderr
         assert picture.stat().st_size > 20_000
+
+
+def test_markup_in_documents_and_names_is_shown_and_not_obeyed(tokenizer: Path, tmp_path: Path) -> None:
+    corpus, dest = tmp_path / "corpus.txt", tmp_path / "<img src=x onerror=document.title='owned'>"
+    attack = "<script>document.title='owned'</script> <img src=x onerror=document.title='owned'> &lt;b&gt;"
+    corpus.write_text(f"{attack}\n" * 200)
+    commands = [
+        ["run", corpus, dest, "--tokenizer", tokenizer, "--max-length", "64", "-j", "1", "-q"],
+        ["verify", dest / "masked", "--html", tmp_path / "report.html", "-j", "1"],
+        ["show", dest / "masked", "--rows", "3", "--html", tmp_path / "show.html"],
+    ]
+    for command in commands:
+        result = CliRunner().invoke(main, [str(word) for word in command])
+        assert result.exit_code in (0, 1), result.output  # so few words in so many rows may look odd to the statistics
+    for name in ("report.html", "show.html"):
+        assert not re.search(r"<(script|img)", (tmp_path / name).read_text())
+        chromium = shutil.which("chromium")
+        if chromium is not None:
+            options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+            command = [chromium, *options, "--dump-dom", (tmp_path / name).as_uri()]
+            dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+            assert "<title>owned" not in dom

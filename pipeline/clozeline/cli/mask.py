@@ -6,14 +6,8 @@ from typing import Any
 
 import click
 
-from clozeline.cli.options import (
-    build_mask_options,
-    build_run_options,
-    mask_options,
-    output_options,
-    run_options,
-    seed_option,
-)
+from clozeline.cli.options.mask import build_mask_options, mask_options
+from clozeline.cli.options.run import build_run_options, output_options, run_options, seed_option
 from clozeline.cli.report import print_stage
 
 

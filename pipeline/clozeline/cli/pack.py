@@ -6,15 +6,8 @@ from typing import Any
 
 import click
 
-from clozeline.cli.options import (
-    build_pack_options,
-    build_run_options,
-    engine_option,
-    output_options,
-    pack_options,
-    run_options,
-    seed_option,
-)
+from clozeline.cli.options.pack import build_pack_options, pack_options
+from clozeline.cli.options.run import build_run_options, engine_option, output_options, run_options, seed_option
 from clozeline.cli.report import print_stage
 
 

@@ -141,14 +141,23 @@ def describe_data(data: Data) -> tuple[str, dict[str, Any]]:
     if metadata.stage == "masking":
         lines.append(f"  {copies} copies under seed {metadata.seed}, mask function version {metadata.mask_function}")
     for stage, config in [*((s["stage"], s["config"]) for s in metadata.lineage), (metadata.stage, metadata.config)]:
-        lines.append(f"  {stage}: " + ", ".join(f"{k} {v}" for k, v in _leaves(config)))
+        lines.append(f"  {stage}: " + ", ".join(_settings(config)))
     return "\n".join(lines), facts
 
 
-def _leaves(config: dict[str, Any]) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+def _settings(config: dict[str, Any]) -> list[str]:
+    """A configuration in words; what is switched off or not given goes without saying."""
+    found: list[str] = []
     for key, value in config.items():
-        found += _leaves(value) if isinstance(value, dict) else [(key.replace("_", " "), value)]
+        name = key.replace("_", " ")
+        if isinstance(value, dict):
+            found += _settings(value)
+        elif isinstance(value, list):
+            found += [f"{name} {' '.join(map(str, value))}"] if value else []
+        elif value is True:
+            found.append(name)
+        elif value not in (None, False):
+            found.append(f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}")
     return found
 
 

@@ -6,19 +6,10 @@ from typing import Any
 
 import click
 
-from clozeline.cli.options import (
-    build_mask_options,
-    build_pack_options,
-    build_run_options,
-    build_shard_options,
-    engine_option,
-    mask_options,
-    output_options,
-    pack_options,
-    run_options,
-    seed_option,
-    shard_options,
-)
+from clozeline.cli.options.mask import build_mask_options, mask_options
+from clozeline.cli.options.pack import build_pack_options, pack_options
+from clozeline.cli.options.run import build_run_options, engine_option, output_options, run_options, seed_option
+from clozeline.cli.options.shard import build_shard_options, shard_options
 from clozeline.cli.report import describe, print_json, printable
 
 

@@ -6,14 +6,8 @@ from typing import Any
 
 import click
 
-from clozeline.cli.options import (
-    build_run_options,
-    build_shard_options,
-    output_options,
-    run_options,
-    seed_option,
-    shard_options,
-)
+from clozeline.cli.options.run import build_run_options, output_options, run_options, seed_option
+from clozeline.cli.options.shard import build_shard_options, shard_options
 from clozeline.cli.report import print_stage
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clozeline.cli.options import output_options
+from clozeline.cli.options.run import output_options
 from clozeline.cli.report import describe_data, print_json, printable
 from clozeline.errors import ConfigError
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clozeline.cli.options import build_mask_rule, output_options, rule_options, seed_option
+from clozeline.cli.options.mask import build_mask_rule, rule_options
+from clozeline.cli.options.run import output_options, seed_option
 from clozeline.cli.report import print_json
 
 if TYPE_CHECKING:

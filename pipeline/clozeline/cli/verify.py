@@ -8,7 +8,8 @@ import click
 from click.core import ParameterSource
 
 from clozeline.cli.main import EXIT_NO
-from clozeline.cli.options import build_mask_rule, output_options, rule_options, workers_option
+from clozeline.cli.options.mask import build_mask_rule, rule_options
+from clozeline.cli.options.run import output_options, workers_option
 from clozeline.cli.report import print_json, progress, warn
 from clozeline.errors import ConfigError
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clozeline.cli.options import output_options
+from clozeline.cli.options.run import output_options
 from clozeline.cli.report import print_json
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from clozeline.errors import DataError
 from clozeline.store.location import Location, find_location
 from clozeline.store.manifest import Manifest, Metadata
-from clozeline.store.shards import RESTORE, TokenShard
+from clozeline.store.shards import RESTORE
+from clozeline.store.sparse import Shard, open_shard
 
 if TYPE_CHECKING:
     import os
@@ -34,7 +35,7 @@ class Data:
             wanted = " or ".join(STAGES[s] for s in stages)
             raise DataError(f"{path}: holds {STAGES[self.metadata.stage]} data, {wanted} data is needed here")
         self._digests = digests
-        self._shards: dict[int, TokenShard] = {}
+        self._shards: dict[int, Shard] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shards": {}}  # memory maps stay behind when a data set goes to another process
@@ -43,13 +44,14 @@ class Data:
     def metadata(self) -> Metadata:
         return self.manifest.metadata
 
-    def shard(self, index: int) -> TokenShard:
+    def shard(self, index: int) -> Shard:
         """The index-th shard of the manifest, opened once."""
         if index not in self._shards:
             entry = self.manifest.shards[index]
-            shard = TokenShard(self.location, entry)
-            if self._digests and self.location.sha256(entry.file) != entry.sha256:
-                raise DataError(f"{shard.path}: its sha256 is not the manifest's; {RESTORE}")
+            shard = open_shard(self.location, entry, self.manifest.raw_of(entry), self.metadata)
+            for file in self.manifest.files_of(entry) if self._digests else ():
+                if self.location.sha256(file.file) != file.sha256:
+                    raise DataError(f"{self.location}/{file.file}: its sha256 is not the manifest's; {RESTORE}")
             said = (shard.schema_metadata.get("copy"), shard.schema_metadata.get("shard"))
             if shard.metadata != self.metadata or said != (shard.entry.copy, shard.entry.shard):
                 raise DataError(f"{shard.path}: belongs to other work than the manifest beside it; {RESTORE}")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
 LOCK = "lock"
+_PIECE = 8 << 20  # bytes copied at once
 
 
 class DigestingFile:
@@ -134,6 +135,33 @@ class Location:
     def write(self, name: str, data: bytes) -> None:
         with self.writer(name) as file:
             file.write(data)
+
+    def adopt(self, source: Location, name: str) -> str | None:
+        """Puts a file of another folder here under its name: a hard link where that can be, else a copy.
+
+        Returns:
+            sha256 of what was copied; None for a link.
+        """
+        self._refuse_links(name)
+        temporary = self.path / WORK / f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if type(source) is not Location:
+                return self._adopt_copy(source, name)
+            os.link((source.path / name).resolve(), temporary)
+            temporary.rename(self.path / name)
+        except OSError:  # another file system, one without links, or somebody else's file
+            return self._adopt_copy(source, name)
+        finally:
+            temporary.unlink(missing_ok=True)  # a rename to another link of the same file leaves both
+        return None
+
+    def _adopt_copy(self, source: Location, name: str) -> str:
+        view = memoryview(source.map(name))
+        with self.writer(name) as file:
+            for first in range(0, len(view), _PIECE):
+                file.write(view[first : first + _PIECE])
+        return file.sha256
 
     def sync(self) -> None:
         """Makes the names of all files so far outlast a power failure: fsync of the folder and the folders in it."""

@@ -202,6 +202,7 @@ class Manifest:
         history: ledgers of the stages before, in the order of `metadata.lineage`.
         shards: in order; copy-major where there are copies.
         files: further files (tokenizer/...) and their sha256.
+        raw: the packed rows, where masked shards have sparse labels; empty otherwise, and then not in the file.
     """
 
     metadata: Metadata
@@ -209,6 +210,16 @@ class Manifest:
     history: tuple[Ledger, ...] = ()
     shards: tuple[ShardEntry, ...]
     files: dict[str, str] = field(default_factory=dict)
+    raw: tuple[ShardEntry, ...] = ()
+
+    def raw_of(self, entry: ShardEntry) -> ShardEntry | None:
+        """The packed rows that a masked shard masks, where the data set holds them."""
+        return next((raw for raw in self.raw if raw.shard == entry.shard), None)
+
+    def files_of(self, entry: ShardEntry) -> tuple[ShardEntry, ...]:
+        """What must be read for a shard's rows: itself, and the packed rows where it holds sparse labels."""
+        raw = self.raw_of(entry)
+        return (entry,) if raw is None else (entry, raw)
 
     @property
     def rows(self) -> int:
@@ -220,7 +231,7 @@ class Manifest:
 
     @property
     def bytes(self) -> int:
-        return sum(s.bytes for s in self.shards)
+        return sum(s.bytes for s in (*self.shards, *self.raw))
 
     @property
     def sha256(self) -> str:
@@ -234,6 +245,7 @@ class Manifest:
             "ledger": self.ledger.to_json(),
             "history": [ledger.to_json() for ledger in self.history],
             "shards": [asdict(s) for s in self.shards],
+            **({"raw": [asdict(s) for s in self.raw]} if self.raw else {}),
             "files": dict(sorted(self.files.items())),
         }
         return json.dumps(body, indent=1, allow_nan=False) + "\n"
@@ -265,6 +277,7 @@ class Manifest:
                 )
             stated = body.pop("fingerprint")
             shards = tuple(map(ShardEntry.from_json, body.pop("shards")))
+            raw = tuple(map(ShardEntry.from_json, body.pop("raw", ())))
             ledger = Ledger.from_json(body.pop("ledger"))
             history = tuple(map(Ledger.from_json, body.pop("history")))
             files = body.pop("files")
@@ -275,6 +288,7 @@ class Manifest:
                     history=history,
                     shards=shards,
                     files=files,
+                    raw=raw,
                 )
             )
         except OSError as error:

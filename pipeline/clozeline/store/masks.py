@@ -117,7 +117,9 @@ def mask_rule(metadata: Metadata) -> MaskRule:
             f"masked by version {metadata.mask_function} of the mask function, this clozeline knows version {VERSION}: "
             "use the clozeline that wrote it"
         )
-    return MaskRule.from_json({k: v for k, v in metadata.config.items() if k not in ("copies", "token_counts")})
+    return MaskRule.from_json(
+        {k: v for k, v in metadata.config.items() if k not in ("copies", "token_counts", "labels")}
+    )
 
 
 def check_rule(rule: MaskRule, packed: Metadata, *, allow_lower_rate: bool) -> None:

@@ -54,6 +54,7 @@ class Output:
         shards: the file names it will have.
         inputs: facts by which `--resume` knows the same input again (bytes and modification times); kept out of the manifest.
         files: further files of the data set (the tokenizer's), by name.
+        raw: packed shards that stand beside the shards made of them, put there by the jobs.
         history: gives the ledgers of the stages before, oldest first, when all is done; None where jobs bring that of reading.
     """
 
@@ -63,6 +64,7 @@ class Output:
     shards: tuple[str, ...]
     inputs: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
+    raw: tuple[ShardEntry, ...] = ()
     history: Callable[[], tuple[Ledger, ...]] | None = None
     done: dict[str, ShardResult] = field(default_factory=dict, init=False)
     finished: Manifest | None = field(default=None, init=False)
@@ -103,7 +105,7 @@ class Output:
                     self.location.remove(WORK)
 
     def _discard(self) -> None:
-        for name in [*self.shards, WORK]:
+        for name in [*self.shards, *(entry.file for entry in self.raw), WORK]:
             self.location.remove(name)
         if not self.location.names():
             self.location.remove_folder()
@@ -190,6 +192,7 @@ class Output:
                 f"{self.location}/{_PLAN}: damaged ({error}), so what is here cannot be resumed; --force to start again"
             ) from error
         self._compare(metadata, inputs)
+        gone = {entry.shard for entry in self.raw if not self._stands(entry)}
         for name in (self.location / _DONE).names():
             try:
                 body = parse_json(self.location.read(f"{_DONE}/{name}"))
@@ -202,8 +205,11 @@ class Output:
             except (ValueError, KeyError, TypeError, AttributeError):
                 continue
             file = result.entry.file
-            if file in self.shards and self.location.exists(file) and self.location.size(file) == result.entry.bytes:
+            if file in self.shards and self._stands(result.entry) and result.entry.shard not in gone:
                 self.done[file] = result
+
+    def _stands(self, entry: ShardEntry) -> bool:
+        return self.location.exists(entry.file) and self.location.size(entry.file) == entry.bytes
 
     def record(self, result: ShardResult) -> None:
         """Notes that a shard is done; called after the shard stands under its final name."""
@@ -250,7 +256,7 @@ class Output:
         entries = tuple(self.done[name].entry for name in self.shards)
         *history, ledger = self.account()
         manifest = Manifest(
-            metadata=self.metadata, ledger=ledger, history=tuple(history), shards=entries, files=digests
+            metadata=self.metadata, ledger=ledger, history=tuple(history), shards=entries, files=digests, raw=self.raw
         )
         manifest.ledger.check(str(self.location))
         info = {"citation": "", "description": "", "features": features(self.columns), "homepage": "", "license": ""}

@@ -130,6 +130,9 @@ class RemoteLocation(Location):
             self._system.makedirs(os.path.dirname(self._inside(name)), exist_ok=True)  # noqa: PTH120  # a URL's path
             self._system.put_file(raw.name, self._inside(name))
 
+    def adopt(self, source: Location, name: str) -> str:
+        return self._adopt_copy(source, name)
+
     def sync(self) -> None:
         """Nothing: an uploaded object is there to stay."""
 

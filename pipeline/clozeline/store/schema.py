@@ -73,6 +73,17 @@ def masked_columns(metadata: Metadata, row_length: int | None = None) -> dict[st
     return {**packed_columns(metadata, row_length), "labels": pa.list_(labels, row_length or metadata.row_length)}
 
 
+def sparse_columns(metadata: Metadata, slots: int) -> dict[str, pa.DataType]:
+    """What a mask changed in the packed rows, in so many slots a row: of one width, so that a row is still found by arithmetic."""
+    assert metadata.tokenizer is not None
+    ids = pa.from_numpy_dtype(id_dtype(metadata.tokenizer.vocabulary_size))
+    return {
+        "num_selected": pa.uint16(),
+        "positions": pa.list_(pa.uint16(), slots),
+        "masked_ids": pa.list_(ids, slots),
+    }
+
+
 def features(columns: dict[str, pa.DataType]) -> dict[str, Any]:
     """The columns in the spelling of `datasets.Features.to_dict()`."""
 

@@ -51,10 +51,12 @@ class ShardWriter:
         *,
         copy: int,
         shard: int,
+        row_length: int | None = None,
     ) -> None:
         self._schema = shard_schema(columns, metadata, copy=copy, shard=shard)
         self._name, self._copy, self._shard = name, copy, shard
         self._manager = location.writer(name)
+        self._row_length = row_length or _row_length(self._schema)
         self._rows = self._tokens = 0
 
     def __enter__(self) -> ShardWriter:
@@ -67,7 +69,7 @@ class ShardWriter:
 
         Args:
             columns: for each column of the schema a numpy array, (rows, L) or (rows,), of exactly the column's dtype,
-                or an Arrow array.
+                or an Arrow array. Of others only `num_tokens` is looked at, for the number of tokens.
         """
         arrays = [_to_arrow(columns[field.name], field.type) for field in self._schema]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -97,7 +99,7 @@ class ShardWriter:
                 tokens=self._tokens,
                 bytes=self._file.bytes,
                 sha256=self._file.sha256,
-                row_length=_row_length(self._schema),
+                row_length=self._row_length,
             )
 
 

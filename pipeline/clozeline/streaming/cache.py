@@ -75,7 +75,7 @@ class RemoteFolder(Location):
 
     def expect(self, manifest: Manifest) -> None:
         """Tells which files are shards, and what they must be."""
-        self._entries = {entry.file: entry for entry in manifest.shards}
+        self._entries = {entry.file: entry for entry in (*manifest.shards, *manifest.raw)}
 
     # What a Location can do
 

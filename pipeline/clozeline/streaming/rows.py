@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from clozeline.store.manifest import Metadata
-    from clozeline.store.shards import TokenShard
+    from clozeline.store.sparse import Shard
     from clozeline.streaming.buffers import Buffers
 
 _OTHER_FILES = 512
@@ -77,7 +77,7 @@ class TokenRows:
         entries = self.data.manifest.shards
         if self._remote is not None:
             self._remote.expect(self.data.manifest)
-        _allow_open_files(len(entries))
+        _allow_open_files(len(entries) * (2 if self.data.manifest.raw else 1))
         self._shard = np.array([e.shard for e in entries], np.int64)
         copies = np.array([e.copy for e in entries], np.int64)
         self.copies = int(copies.max(initial=0)) + 1
@@ -134,14 +134,15 @@ class TokenRows:
     def prefetch(self, at: Identity) -> None:
         """Starts to fetch what these rows need, where that is behind a URL."""
         if self._remote is not None:
-            entries = self.data.manifest.shards
-            self._remote.prefetch(entries[place].file for place in np.unique(at.place).tolist())
+            manifest = self.data.manifest
+            places = np.unique(at.place).tolist()
+            self._remote.prefetch({f.file for place in places for f in manifest.files_of(manifest.shards[place])})
 
     def check_cache(self, shards_at_once: int) -> None:
         """Raises ConfigError when a remote data set is read from more shards at once than its cache holds."""
         if self._remote is None:
             return
-        largest = sorted((e.bytes for e in self.data.manifest.shards), reverse=True)
+        largest = sorted(map(self._bytes, range(len(self.data.manifest.shards))), reverse=True)
         needed = sum(largest[:shards_at_once])
         if needed > self._cache_bytes:
             raise ConfigError(
@@ -150,10 +151,13 @@ class TokenRows:
                 "window_blocks"
             )
 
-    def _open(self, place: int) -> TokenShard:
+    def _bytes(self, place: int) -> int:
+        manifest = self.data.manifest
+        return sum(file.bytes for file in manifest.files_of(manifest.shards[place]))
+
+    def _open(self, place: int) -> Shard:
         if self._remote is not None:  # what the cache removes must not stay mapped for ever
-            entries = self.data.manifest.shards
-            self._mapped[place] = self._mapped.pop(place, entries[place].bytes)
+            self._mapped[place] = self._mapped.pop(place, 0) or self._bytes(place)
             while sum(self._mapped.values()) > self._cache_bytes:
                 oldest = next(iter(self._mapped))
                 del self._mapped[oldest]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from clozeline.store.location import Location
     from clozeline.store.manifest import Manifest, Metadata, ShardEntry
-    from clozeline.store.shards import TokenShard
+    from clozeline.store.sparse import Shard
     from clozeline.verification.findings import Findings
 
 
@@ -55,7 +55,7 @@ def check_manifest(location: Location, findings: Findings) -> None:
         )
 
 
-def check_metadata(shard: TokenShard, metadata: Metadata, findings: Findings) -> None:
+def check_metadata(shard: Shard, metadata: Metadata, findings: Findings) -> None:
     """A shard's own metadata are those of the manifest, copy and shard index apart."""
     said = dict(shard.schema_metadata)
     place = said.pop("copy", None), said.pop("shard", None)

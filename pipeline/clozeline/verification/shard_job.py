@@ -12,6 +12,7 @@ from clozeline.errors import DataError
 from clozeline.seeds import SPANS, row_words
 from clozeline.store.masks import TokenCounts, mask_rule, mask_vocabulary
 from clozeline.store.shards import TokenShard
+from clozeline.store.sparse import SparseShard, open_shard
 from clozeline.verification.files import check_digest, check_metadata, check_rows, check_text
 from clozeline.verification.findings import Findings
 from clozeline.verification.marks import Marks
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from clozeline.mask_function import MaskVocabulary
     from clozeline.store.location import Location
     from clozeline.store.manifest import Metadata, ShardEntry
+    from clozeline.store.sparse import Shard
 
     Columns = dict[str, NDArray[Any]]
 
@@ -43,6 +45,7 @@ class VerifyJob:
         entries: the shard, or its masked copies in order.
         against: the packed shard that they were masked from, where that is at hand.
         fellow: another shard of the same copy as the first, whose masks must be independent of these.
+        raw, fellow_raw: the packed rows beside the entries and beside the fellow, where labels are sparse.
         digests: recompute sha256.
         counts: of tokens, where replacements were drawn by them.
         needed: bits that a mask pattern must say to be kept; see `Sketch`.
@@ -53,16 +56,20 @@ class VerifyJob:
     metadata: Metadata
     against: tuple[Location, ShardEntry] | None = None
     fellow: ShardEntry | None = None
+    raw: ShardEntry | None = None
+    fellow_raw: ShardEntry | None = None
     digests: bool = True
     counts: TokenCounts | None = None
     needed: float = 0.0
 
     @property
     def bytes(self) -> int:
-        return sum(entry.bytes for entry in self.entries)
+        return sum(entry.bytes for entry in (*self.entries, *([self.raw] if self.raw else [])))
 
     def __call__(self) -> tuple[Findings, Tally | None]:
         findings = Findings()
+        if self.raw is not None and self.digests:
+            check_digest(self.location, self.raw.file, self.raw.sha256, findings)
         for entry in self.entries:
             if self.digests:
                 check_digest(self.location, entry.file, entry.sha256, findings)
@@ -70,7 +77,7 @@ class VerifyJob:
                 check_text(self.location, entry, findings)
         if self.metadata.stage == "sharding":
             return findings, None
-        opened = [self._open(self.location, entry, findings) for entry in self.entries]
+        opened = [self._open(entry, self.raw, findings) for entry in self.entries]
         shards = [shard for shard in opened if shard is not None]
         for shard in shards:
             check_metadata(shard, self.metadata, findings)
@@ -79,9 +86,11 @@ class VerifyJob:
             return findings, None
         return findings, self._check_masks(shards, findings)
 
-    def _open(self, location: Location, entry: ShardEntry, findings: Findings) -> TokenShard | None:
+    def _open(self, entry: ShardEntry, raw: ShardEntry | None, findings: Findings) -> Shard | None:
         try:
-            shard = TokenShard(location, entry)
+            shard = open_shard(self.location, entry, raw, self.metadata)
+            if isinstance(shard, SparseShard):
+                shard.check()
         except DataError as error:
             findings.add("layout", str(error))
             return None
@@ -91,7 +100,7 @@ class VerifyJob:
             findings.add("layout", f"{shard.path}: has no column {', '.join(missing)}")
         return None if missing else shard
 
-    def _check_rows(self, shard: TokenShard, findings: Findings) -> None:
+    def _check_rows(self, shard: Shard, findings: Findings) -> None:
         row = tokens = 0
         for columns in shard.batches(*COLUMNS):
             check_rows(shard.path, columns, row, self.metadata, findings)
@@ -100,12 +109,12 @@ class VerifyJob:
         if tokens != shard.entry.tokens:
             findings.add("layout", f"{shard.path}: {tokens:,} tokens, the manifest says {shard.entry.tokens:,}")
 
-    def _check_masks(self, shards: list[TokenShard], findings: Findings) -> Tally:
+    def _check_masks(self, shards: list[Shard], findings: Findings) -> Tally:
         assert self.metadata.row_length is not None
         vocabulary = self.vocabulary
         tally = Tally(Sketch(self.needed), self.metadata.row_length, len(vocabulary.maskable))
         packed = TokenShard(*self.against) if self.against else None
-        fellow = TokenShard(self.location, self.fellow) if self.fellow else None
+        fellow = self._open(self.fellow, self.fellow_raw, Findings()) if self.fellow else None  # its own job tells
         if fellow is not None and fellow.types["input_ids"] != shards[0].types["input_ids"]:
             fellow = None  # rows of another length
         streams = [_blocks(shard) for shard in shards]
@@ -136,7 +145,7 @@ class VerifyJob:
         largest = len(self.vocabulary.maskable) - 1
         return np.minimum(ids, largest) if int(ids.max(initial=0)) > largest else ids
 
-    def _marks(self, shard: TokenShard, columns: Columns, row: int, original: NDArray[Any]) -> Marks:
+    def _marks(self, shard: Shard, columns: Columns, row: int, original: NDArray[Any]) -> Marks:
         rule, seed, copy = mask_rule(self.metadata), self.metadata.seed, shard.entry.copy
         assert seed is not None
         spans = None
@@ -156,7 +165,7 @@ class VerifyJob:
 
     def _check_block(
         self,
-        shard: TokenShard,
+        shard: Shard,
         columns: Columns,
         row: int,
         packed: TokenShard | None,
@@ -193,7 +202,7 @@ class VerifyJob:
         return marks
 
 
-def _blocks(shard: TokenShard) -> Iterator[Columns]:
+def _blocks(shard: Shard) -> Iterator[Columns]:
     for columns in shard.batches():
         for first in range(0, len(columns["input_ids"]), _BLOCK):
             yield {name: values[first : first + _BLOCK] for name, values in columns.items()}

@@ -116,6 +116,8 @@ def _jobs(data: Data, packed: Data | None, *, digests: bool) -> list[VerifyJob]:
             metadata=metadata,
             against=(packed.location, packed.manifest.shards[shard]) if packed else None,
             fellow=fellows.get(shard) if metadata.stage == "masking" else None,
+            raw=data.manifest.raw_of(by_shard[shard][0]),
+            fellow_raw=data.manifest.raw_of(fellows[shard]) if shard in fellows else None,
             digests=digests,
             counts=counts,
             needed=needed_bits(patterns),
@@ -128,7 +130,7 @@ def _checks(manifest: Manifest, findings: Findings, *, digests: bool, against: o
     metadata, shards = manifest.metadata, len(manifest.shards)
     checks = []
     if digests:
-        checks.append(findings.check("digests", f"sha256 of {shards + len(manifest.files)} files"))
+        checks.append(findings.check("digests", f"sha256 of {shards + len(manifest.raw) + len(manifest.files)} files"))
     checks.append(findings.check("layout", f"{shards} shards with {manifest.rows:,} rows"))
     checks.append(findings.check("ledger", f"{1 + len(manifest.history)} stages close and follow each other"))
     if metadata.stage != "sharding":
