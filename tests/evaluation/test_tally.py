@@ -27,7 +27,7 @@ def test_sums_are_the_same_in_any_order_and_division(values: list[float], random
     whole = Tally(3)
     whole.add(groups, scores(values))
     order = list(range(len(values)))
-    random.shuffle(order)  # type: ignore[attr-defined]
+    random.shuffle(order)
     merged = Tally(0)
     above = np.arange(len(values)) % 6
     for part in range(parts):

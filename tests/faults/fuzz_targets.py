@@ -34,7 +34,7 @@ def _read(folder: Path, data: bytes, name: str, form: str, compression: str | No
     path.write_bytes(data)
     file = InputFile(name=name, path=str(path), format=form, compression=compression)
     for errors in ("strict", "skip", "replace"):
-        read = ReadOptions(errors=errors, max_document_bytes=1024, **options)  # type: ignore[arg-type]
+        read = ReadOptions(errors=errors, max_document_bytes=1024, **options)
         with contextlib.suppress(ClozelineError):
             measured = measure([file], 1, read)[0]
             reader, ledger, found = FileReader(measured, read), Ledger(), 0

@@ -66,7 +66,7 @@ def failed(folder: Path, *, digests: bool = True) -> set[str]:
 @pytest.mark.parametrize("copy", ["all", "epoch", 0, 1, 2])
 def test_streams_of_sparse_and_dense_are_equal(work: Path, copy: str | int, shuffle: str | None) -> None:
     streams = [
-        TokenStream(work / name, batch_size=7, shuffle=shuffle, seed=3, copy=copy, tail="pad", epoch=1)  # type: ignore[arg-type]
+        TokenStream(work / name, batch_size=7, shuffle=shuffle, seed=3, copy=copy, tail="pad", epoch=1)
         for name in ("dense", "sparse")
     ]
     rows = 0
@@ -82,7 +82,7 @@ def test_streams_of_sparse_and_dense_are_equal(work: Path, copy: str | int, shuf
 @pytest.mark.parametrize("name", SCHEMES)
 def test_every_scheme_fits_and_reads_as_dense(work: Path, tmp_path: Path, name: str) -> None:
     for labels in ("dense", "sparse"):
-        options = MaskOptions(seed=9, copies=2, rule=SCHEMES[name], allow_lower_rate=True, labels=labels)  # type: ignore[arg-type]
+        options = MaskOptions(seed=9, copies=2, rule=SCHEMES[name], allow_lower_rate=True, labels=labels)
         mask(work / "packed", tmp_path / labels, options, SERIAL)
     dense, sparse = Data(tmp_path / "dense"), Data(tmp_path / "sparse")
     for index, entry in enumerate(dense.manifest.shards):
@@ -108,7 +108,7 @@ def test_every_scheme_fits_and_reads_as_dense(work: Path, tmp_path: Path, name: 
 @pytest.mark.parametrize("rule", [MaskRule(mask_prob=0.0), MaskRule(mask_prob=1.0, max_span=256, unit="span")])
 def test_no_and_all_positions_selected(work: Path, tmp_path: Path, rule: MaskRule) -> None:
     for labels in ("dense", "sparse"):
-        mask(work / "packed", tmp_path / labels, MaskOptions(rule=rule, labels=labels), SERIAL)  # type: ignore[arg-type]
+        mask(work / "packed", tmp_path / labels, MaskOptions(rule=rule, labels=labels), SERIAL)
     dense, sparse = Data(tmp_path / "dense").shard(0), Data(tmp_path / "sparse").shard(0)
     rows = np.arange(dense.entry.rows)
     for column in ("labels", "input_ids"):
@@ -124,7 +124,7 @@ def test_rows_of_several_lengths(work: Path, tmp_path: Path, tokenizer: Path) ->
         SERIAL,
     )
     for labels in ("dense", "sparse"):
-        mask(tmp_path / "packed", tmp_path / labels, MaskOptions(seed=1, copies=2, labels=labels), SERIAL)  # type: ignore[arg-type]
+        mask(tmp_path / "packed", tmp_path / labels, MaskOptions(seed=1, copies=2, labels=labels), SERIAL)
     streams = [TokenStream(tmp_path / name, batch_size=8, seed=1, epoch=0) for name in ("dense", "sparse")]
     for dense, sparse in zip(*streams, strict=True):
         assert all((dense[name] == sparse[name]).all() for name in dense)
@@ -240,7 +240,7 @@ def test_a_run_in_one_go_refuses(work: Path, tmp_path: Path, tokenizer: Path) ->
     with pytest.raises(ConfigError, match="--dynamic"):
         prepare(work / "corpus.txt", tmp_path / "out", tokenizer, mask_options=SPARSE, run=SERIAL)
     with pytest.raises(ConfigError, match="labels is 'thin'"):
-        MaskOptions(labels="thin")  # type: ignore[arg-type]
+        MaskOptions(labels="thin")
 
 
 def test_datasets_reads_the_sparse_columns(work: Path) -> None:

@@ -21,7 +21,7 @@ FIRST_WORD = 5  # ids of special tokens come before
 def numbered(tmp_path_factory: pytest.TempPathFactory, make_wordpiece: object) -> Path:
     """Knows w0 to w59999: a word tells its document and its place in it."""
     folder = tmp_path_factory.mktemp("numbered")
-    made: Path = make_wordpiece(folder, [f"w{i}" for i in range(60 * PER_DOCUMENT)])  # type: ignore[operator]
+    made: Path = make_wordpiece(folder, [f"w{i}" for i in range(60 * PER_DOCUMENT)])
     return made
 
 
@@ -59,7 +59,7 @@ def is_run(words: list[int]) -> bool:
 
 
 def pack(text: Path, tokenizer: Path, dest: Path, **options: object) -> list[Row]:
-    given = clozeline.PackOptions(packing="pairs", max_length=48, sentences="lines", **options)  # type: ignore[arg-type]
+    given = clozeline.PackOptions(packing="pairs", max_length=48, sentences="lines", **options)
     clozeline.pack(text, dest, tokenizer, given, SERIAL)
     return read_rows(dest)
 

@@ -63,7 +63,7 @@ def test_rows_hold_every_token_that_the_ledger_does_not_name(
     scheme: str, data: st.DataObject, texts: list[str], words: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = tmp_path_factory.mktemp("pack")
-    options = clozeline.PackOptions(**data.draw(st.composite(options_of)(scheme)))  # type: ignore[arg-type]
+    options = clozeline.PackOptions(**data.draw(st.composite(options_of)(scheme)))
     text = write_text(place, texts)
     try:
         clozeline.pack(text, place / "packed", words, options, SERIAL)

@@ -129,7 +129,7 @@ def test_any_executor_makes_the_same_bytes(
 
 def test_a_worker_with_other_versions_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"worker on .* has numpy .*\(here 0\.1\).* install the same"):
-        run_job(None, {**clozeline.run.executors.library_versions(), "numpy": "0.1"})  # type: ignore[arg-type]
+        run_job(None, {**clozeline.run.executors.library_versions(), "numpy": "0.1"})
 
 
 def test_no_scheduler_is_an_error_that_says_so(text: Path, tokenizer: Path, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(jobs: list[Misbehaving], timeout: float | None = None, **options: object) -> list[str]:
     done: list[str] = []
-    opened = RunOptions(**{"workers": 2, **options})  # type: ignore[arg-type]
+    opened = RunOptions(**{"workers": 2, **options})
     run_jobs(jobs, opened.open_executor, opened.worker_count, lambda job, *_: done.append(job.name), timeout)
     return done
 

@@ -118,7 +118,7 @@ def test_what_is_not_in_an_element_is_named_or_counted(
     sharder: Sharder, tmp_path: Path, damage: object, what: str
 ) -> None:
     path = tmp_path / "wiki_00"
-    path.write_text(damage(WIKI))  # type: ignore[operator]
+    path.write_text(damage(WIKI))
     with pytest.raises(InputError, match=f"{what}; see --documents"):
         sharder(path)
     result, _ = sharder(path, errors="skip")

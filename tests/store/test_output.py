@@ -39,7 +39,7 @@ def files_of(path: Path) -> dict[str, bytes]:
 
 
 def serial(**options: object) -> RunOptions:
-    return RunOptions(executor="serial", **options)  # type: ignore[arg-type]
+    return RunOptions(executor="serial", **options)
 
 
 @pytest.fixture
@@ -224,8 +224,8 @@ def test_nothing_is_written_through_a_link_out_of_dest(
 
 def hold(path: str, ready: object, leave: object) -> None:
     with Location(path).lock():
-        ready.set()  # type: ignore[attr-defined]
-        leave.wait(30)  # type: ignore[attr-defined]
+        ready.set()
+        leave.wait(30)
 
 
 def test_a_second_writer_is_kept_out_and_the_lock_ends_with_its_holder(corpus: Path, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Exact(Masker):
 def repeated_by_workers(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A generator seeded once is copied into each of four DataLoader workers (pytorch#41329)."""
     parts = [Masker(np.random.default_rng(7))(part) for part in np.split(ids, 4)]
-    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # type: ignore[return-value]
+    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
 
 
 def one_mask_a_batch(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +97,7 @@ def few_seeds(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A seed a row, from a hash with 34,000 values: a million rows share them."""
     seeds = np.random.default_rng(5).integers(0, 34_000, len(ids))
     parts = [Masker(np.random.default_rng(s))(row[None]) for s, row in zip(seeds.tolist(), ids, strict=True)]
-    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))  # type: ignore[return-value]
+    return tuple(np.concatenate(x) for x in zip(*parts, strict=True))
 
 
 def specials_selected(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
