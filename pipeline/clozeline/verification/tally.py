@@ -284,8 +284,8 @@ class Tally:
         label = np.where(known, label, 0)
         masked, kept = there == vocabulary.mask_id, there == label
         random = ~masked & ~kept
-        drawn = there[random]
-        self.drawn += np.bincount(drawn[drawn < self.vocabulary_size], minlength=self.vocabulary_size)
+        drawn = there[random & (there >= 0) & (there < self.vocabulary_size)]
+        self.drawn += np.bincount(drawn, minlength=self.vocabulary_size)
         self.originals += np.bincount(label, minlength=self.vocabulary_size)
         if rule.action_unit == "unit":
             first = marks.units.reshape(-1)[at]
