@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from clozeline.verification.tally import Pairs, Tally
 
 ERROR_RATE = 1e-4
-_LEAST = 20.0  # expected in a cell of a chi-squared test
+_LEAST = 50.0  # variance of a cell of a chi-squared test
+# Counts are skewed, so a sum of their squares has more in its upper tail than the distribution it is compared with: for Poisson
+# counts of 50, four times as much at a p-value of 2e-6 where there are one or two cells, less where there are more.
+_SKEW = 5.0
 _FEWEST_GROUPS = 20  # for the variance between rows
 _REPLACEMENT_BINS = 256
 
@@ -183,18 +186,13 @@ def _cells(
     what: str,
     cell: str,
 ) -> ChanceTest:
-    """Chi-squared of many counts, neighbours put together until each has an expectation of at least 20."""
-    if expected.sum() > 0:
-        group = np.floor(np.cumsum(expected) / _LEAST).astype(np.int64)
-        group = np.minimum(group, max(0, int(expected.sum() / _LEAST) - 1))
-    else:
-        group = np.zeros(len(expected), np.int64)
-    group = np.unique(group, return_inverse=True)[1]  # a cell with much expected may have jumped over some numbers
+    """Chi-squared of many counts, neighbours put together until each has a variance of at least 50."""
+    group = _groups(variance)
     seen, mean, spread = (np.bincount(group, np.asarray(x, np.float64)) for x in (observed, expected, variance))
-    used = spread > 1e-6
-    impossible = ~used & (np.abs(seen - mean) > 0.5)
+    used = spread > 0.99 * _LEAST  # all, or there is but one and it says too little
+    impossible = (spread < 1e-6) & (np.abs(seen - mean) > 0.5)
     value = float(((seen[used] - mean[used]) ** 2 / spread[used]).sum())
-    p_value = 0.0 if impossible.any() else chi_squared_p(value, int(used.sum()))
+    p_value = 0.0 if impossible.any() else _sum_of_squares_p(value, int(used.sum()))
     off = np.where(used, (seen - mean) / np.sqrt(np.maximum(spread, 1e-300)), np.where(impossible, inf, 0))
     worst = int(np.argmax(np.abs(off)))
     places = np.flatnonzero(group == worst)
@@ -209,6 +207,19 @@ def _cells(
     )
 
 
+def _groups(weights: NDArray[np.float64], least: float = _LEAST) -> NDArray[np.intp]:
+    """The group of each cell: as few neighbours as weigh `least` together, what is left over in the last group."""
+    sums, ends, reached = np.cumsum(weights), [], 0.0
+    while (end := int(np.searchsorted(sums, reached + least))) < len(sums):
+        ends.append(end)
+        reached = float(sums[end])
+    return np.searchsorted(np.array(ends[:-1], np.intp), np.arange(len(weights)))
+
+
+def _sum_of_squares_p(value: float, cells: int) -> float:
+    return min(1.0, _SKEW * chi_squared_p(value, cells))
+
+
 def _variance(tally: Tally) -> ChanceTest:
     mean = float(tally.square_count)
     variance = 2.0 * mean + tally.square_excess
@@ -220,7 +231,7 @@ def _variance(tally: Tally) -> ChanceTest:
         f"counts of rows vary {ratio:.4f} times as much as independent draws, {kind}",
         expected=1.0,
         observed=ratio,
-        p_value=gamma_p(tally.squares, mean, variance),
+        p_value=min(1.0, _SKEW * gamma_p(tally.squares, mean, variance)),
     )
 
 
@@ -259,11 +270,9 @@ def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[C
     if draws and expected.sum() > 0:
         expected *= draws / expected.sum()
         seen, wanted = tally.drawn[ordinary], expected[ordinary]
-        group = np.minimum(
-            (np.cumsum(wanted) / max(draws / _REPLACEMENT_BINS, _LEAST)).astype(np.int64), _REPLACEMENT_BINS - 1
-        )
+        group = _groups(wanted, max(draws / _REPLACEMENT_BINS, _LEAST))
         observed, mean = np.bincount(group, seen), np.bincount(group, wanted)
-        used = mean >= _LEAST / 2
+        used = mean > 0
         value = float(((observed[used] - mean[used]) ** 2 / mean[used]).sum())
         worst = int(np.argmax(np.where(used, np.abs(observed - mean) / np.sqrt(np.maximum(mean, 1e-9)), 0)))
         near = ordinary[group == worst]
@@ -274,7 +283,7 @@ def _actions(tally: Tally, rule: MaskRule, vocabulary: MaskVocabulary) -> list[C
                 f"of {draws:,} random tokens {observed[worst]:,.0f} have ids {near[0]} to {near[-1]}, {mean[worst]:,.1f} expected",
                 expected=float(used.sum()),
                 observed=value,
-                p_value=chi_squared_p(value, float(used.sum())),
+                p_value=_sum_of_squares_p(value, int(used.sum())),
             )
         )
     return tests
