@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
 
 import clozeline
-from clozeline import MaskOptions, PackOptions, ReadOptions, RunOptions, SelectOptions, ShardOptions
+from clozeline import MaskOptions, MaskRule, PackOptions, ReadOptions, RunOptions, SelectOptions, ShardOptions
 
 ROOT = Path(__file__).parents[1]
 
@@ -99,3 +100,48 @@ def test_a_finished_run_has_nothing_to_do_and_other_work_is_refused(tmp_path: Pa
         clozeline.prepare(SAMPLE, tmp_path, TOKENIZER, SHARD, PACK, MaskOptions(seed=12, copies=2), resume)
     with pytest.raises(clozeline.DestinationError, match="--force"):
         clozeline.prepare(SAMPLE, tmp_path, TOKENIZER, SHARD, PACK, MASK, SERIAL)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        MaskOptions(seed=11, copies=2, labels="sparse"),
+        MaskOptions(seed=11, rule=MaskRule(replacement="frequency")),
+        MaskOptions(seed=11, labels="sparse", rule=MaskRule(unit="word", replacement="frequency")),
+    ],
+    ids=["sparse", "by frequency", "both"],
+)
+def test_masks_that_need_all_rows_first_are_made_after_packing(
+    one_by_one: Path, tmp_path: Path, options: MaskOptions
+) -> None:
+    clozeline.mask(one_by_one / "packed", tmp_path / "alone", options, SERIAL)
+    made = clozeline.prepare(SAMPLE, tmp_path / "o", TOKENIZER, SHARD, PACK, options, SERIAL)
+    assert made.masked is not None
+    assert digests(tmp_path / "o" / "packed") == digests(one_by_one / "packed")
+    assert digests(tmp_path / "o" / "masked") == digests(tmp_path / "alone")
+    # A run that ended between the two.
+    shutil.rmtree(tmp_path / "o" / "masked")
+    resume = RunOptions(executor="serial", resume=True)
+    assert clozeline.prepare(SAMPLE, tmp_path / "o", TOKENIZER, SHARD, PACK, options, resume).packed.nothing_to_do
+    assert digests(tmp_path / "o" / "masked") == digests(tmp_path / "alone")
+
+
+@pytest.mark.parametrize("replacement", ["uniform", "frequency"])
+def test_masks_that_cannot_be_made_are_refused_before_any_work(tmp_path: Path, replacement: str) -> None:
+    capped = MaskOptions(rule=MaskRule(max_predictions=2, replacement=replacement))
+    with pytest.raises(clozeline.ConfigError, match="lowers the rate"):
+        clozeline.prepare(SAMPLE, tmp_path / "o", TOKENIZER, SHARD, PACK, capped, SERIAL, keep_text=True)
+    assert not (tmp_path / "o").exists()
+    (tmp_path / "o" / "masked").mkdir(parents=True)
+    (tmp_path / "o" / "masked" / "thesis.tex").write_text("mine")
+    free = MaskOptions(rule=MaskRule(replacement=replacement))
+    with pytest.raises(clozeline.DestinationError, match="is not empty"):
+        clozeline.prepare(SAMPLE, tmp_path / "o", TOKENIZER, SHARD, PACK, free, SERIAL)
+    assert not (tmp_path / "o" / "packed" / "manifest.json").exists()
+
+
+def test_a_rate_for_a_copy_that_is_not_made_is_refused() -> None:
+    """`--mask-prob 0.3,0.15` without `--copies 2` once made one copy at 30 % without a word."""
+    with pytest.raises(clozeline.ConfigError, match="mask_prob has 2 values, one for each copy, and copies is 1"):
+        MaskOptions(rule=MaskRule(mask_prob=(0.3, 0.15)))
+    MaskOptions(rule=MaskRule(mask_prob=(0.3, 0.15)), copies=3)

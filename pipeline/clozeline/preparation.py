@@ -9,8 +9,8 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from clozeline.errors import ConfigError
-from clozeline.masking.mask import MaskedRows, MaskOptions, masked_metadata, masked_output
+from clozeline.errors import ConfigError, DestinationError
+from clozeline.masking.mask import MaskedRows, MaskOptions, mask, masked_metadata, masked_output
 from clozeline.packing.engines import ENGINES, seconds_per_mb
 from clozeline.packing.options import PackOptions
 from clozeline.packing.pack import pack_jobs, packed_metadata, packed_output, refuse_no_rows
@@ -23,6 +23,7 @@ from clozeline.sharding.stdin import spooled
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.location import WORK, find_location
+from clozeline.store.masks import check_rule
 from clozeline.store.overlap import refuse_covered, refuse_nested
 
 if TYPE_CHECKING:
@@ -62,16 +63,14 @@ def prepare(
 ) -> PrepareResult:
     """Raw text to `dest/packed`, `dest/masked` (when `static`) and `dest/text` (when `keep_text`).
 
+    Rows are masked as they are packed; where masks need all rows first (sparse labels, replacements by frequency), after it.
+
     Args and errors: those of `shard`, `pack` and `mask`.
     """
     shard_options, pack_options = shard_options or ShardOptions(), pack_options or PackOptions()
     mask_options, run = mask_options or MaskOptions(), run or RunOptions()
     if engine not in ENGINES:
         raise ConfigError(f"engine is {engine!r}: use auto, fast or tokenizers")
-    if static and mask_options.labels != "dense":
-        raise ConfigError(
-            "sparse labels need the packed rows first: use `run --dynamic`, then `mask DEST/packed DEST/masked --labels sparse`"
-        )
     with spooled([sources] if isinstance(sources, (str, os.PathLike)) else list(sources)) as paths:
         return _prepare(
             [run.place(path) for path in paths],
@@ -109,6 +108,11 @@ def _prepare(
     for output in (packed_place, masked_place, text_place):
         refuse_covered(str(output), (*corpus.folders, tokenizer))
     metadata = packed_metadata(corpus.metadata, loaded, pack_options)
+    later = static and mask_options.needs_all_rows
+    if static:
+        check_rule(mask_options.rule, metadata, allow_lower_rate=mask_options.allow_lower_rate)
+    if later and masked_place.names() and not (run.resume or run.force):
+        raise DestinationError(f"{masked_place}: is not empty; choose another DEST, or --resume or --force")
     text_result: StageResult | None = None
     text: Manifest | None = None
     before = None
@@ -127,7 +131,7 @@ def _prepare(
     count = corpus.count * pack_options.parts
     sinks: list[RowSink] = [PackedRows(location=packed_place, metadata=metadata, count=count)]
     masked: tuple[Metadata, MaskedRows] | None = None
-    if static:
+    if static and not later:
         masked_meta = masked_metadata(metadata, mask_options)
         sink = MaskedRows(
             location=masked_place,
@@ -172,4 +176,7 @@ def _prepare(
         before=passes,
         check=check,
     )
-    return PrepareResult(text=text_result, packed=results[0], masked=results[1] if static else None)
+    masked_result = mask(str(packed_place), str(masked_place), mask_options, run) if later else None
+    if masked is not None:
+        masked_result = results[1]
+    return PrepareResult(text=text_result, packed=results[0], masked=masked_result)

@@ -72,6 +72,8 @@ BAD_INPUT = [
     (["run", "good.txt", "o", "--tokenizer", "TOKENIZER", "--config", "section.toml"], "unknown section [masks]"),
     (["run", "good.txt", "o", "--tokenizer", "TOKENIZER", "--config", "broken.toml"], "cannot be read as TOML"),
     (["run", "good.txt", "o", "--tokenizer", "TOKENIZER", "--config", "two.toml"], "set it in [run]"),
+    (["run", "blank.txt", "o", "--tokenizer", "TOKENIZER"], "no row can be made of its 3 documents (dropped: 3 blank)"),
+    (["run", "good.txt", "o", "--tokenizer", "TOKENIZER", "--mask-prob", "0.3,0.15"], "copies is 1"),
     (["mask", "o", "p", "--resume", "--force"], "contradict each other"),
 ]
 

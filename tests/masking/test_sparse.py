@@ -20,7 +20,6 @@ from clozeline import (
     TokenStream,
     mask,
     pack,
-    prepare,
     shard,
     verify,
 )
@@ -236,9 +235,7 @@ def test_dense_data_sets_say_nothing_of_labels(work: Path) -> None:
     assert Data(work / "sparse").metadata.config["labels"] == "sparse"
 
 
-def test_a_run_in_one_go_refuses(work: Path, tmp_path: Path, tokenizer: Path) -> None:
-    with pytest.raises(ConfigError, match="--dynamic"):
-        prepare(work / "corpus.txt", tmp_path / "out", tokenizer, mask_options=SPARSE, run=SERIAL)
+def test_labels_are_dense_or_sparse() -> None:
     with pytest.raises(ConfigError, match="labels is 'thin'"):
         MaskOptions(labels="thin")
 

@@ -99,8 +99,3 @@ def test_rules_that_do_not_fit_are_refused_before_any_row_is_read(packed: Path, 
         with pytest.raises(ConfigError, match=message):
             mask(packed, tmp_path / "masked", MaskOptions(rule=rule), SERIAL)
         assert not (tmp_path / "masked").exists()
-
-
-def test_frequencies_need_the_whole_corpus_first(corpus: Path, tmp_path: Path, tokenizer: Path) -> None:
-    with pytest.raises(ConfigError, match="run `pack`, then `mask`"):
-        prepare(corpus, tmp_path / "o", tokenizer, mask_options=MaskOptions(rule=SCHEMES["by-frequency"]), run=SERIAL)

@@ -155,6 +155,14 @@ def test_what_is_no_tokenizer_is_named(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": 3}')
     with pytest.raises(clozeline.TokenizerError, match="cannot be read"):
         load_tokenizer(tmp_path)
+    with pytest.raises(clozeline.TokenizerError, match="name is empty"):
+        load_tokenizer("")
+
+
+def test_a_hub_that_cannot_be_asked_is_not_one_without_the_tokenizer() -> None:
+    """Without a network each of seven files was asked for in turn, 24 seconds each, and then the hub was said not to have it."""
+    with pytest.raises(clozeline.TokenizerError, match="no-such-model: no such folder, and not to be had from the hub"):
+        load_tokenizer("no-such-model")
 
 
 def test_the_template_may_be_of_any_length(tmp_path: Path, make_wordpiece: Callable[..., Path]) -> None:

@@ -64,8 +64,15 @@ class MaskOptions:
             raise ConfigError(f"copies is {self.copies}: it lies between 1 and 1000")
         if self.labels not in ("dense", "sparse"):
             raise ConfigError(f"labels is {self.labels!r}: use 'dense' or 'sparse'")
-        if len(self.rule.schedule) > self.copies and self.copies > 1:
-            raise ConfigError(f"mask_prob has {len(self.rule.schedule)} values for {self.copies} copies")
+        if len(self.rule.schedule) > self.copies:
+            raise ConfigError(
+                f"mask_prob has {len(self.rule.schedule)} values, one for each copy, and copies is {self.copies}"
+            )
+
+    @property
+    def needs_all_rows(self) -> bool:
+        """Whether the packed rows must all be there before the first is masked: to be counted, or their masks."""
+        return self.labels == "sparse" or self.rule.replacement == "frequency"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -229,8 +236,7 @@ def masked_metadata(packed: Metadata, options: MaskOptions, counts: TokenCounts 
         ConfigError: the rule does not fit the rows or the vocabulary.
     """
     check_rule(options.rule, packed, allow_lower_rate=options.allow_lower_rate)
-    if (options.rule.replacement == "frequency") != (counts is not None):
-        raise ConfigError("replacement 'frequency' needs counts of all packed rows first: run `pack`, then `mask`")
+    assert (options.rule.replacement == "frequency") == (counts is not None)
     config = {**options.rule.to_json(), "copies": options.copies}
     if counts is not None:
         config["token_counts"] = counts.sha256

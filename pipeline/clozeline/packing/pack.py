@@ -237,10 +237,12 @@ def pack(
 
 def refuse_no_rows(output: Output, source: object) -> None:
     """Raises InputError when the text holds no token."""
-    ledger = output.ledger
-    if not ledger.documents.out:
-        dropped = ", ".join(f"{n:,} {reason.replace('_', ' ')}" for reason, n in ledger.documents.dropped.items() if n)
+    stages = [ledger.documents for ledger in output.account()]
+    if not stages[-1].out:
+        reasons = [
+            f"{n:,} {reason.replace('_', ' ')}" for documents in stages for reason, n in documents.dropped.items() if n
+        ]
         raise InputError(
-            f"{source}: no row can be made of its {ledger.documents.taken:,} documents (dropped: {dropped or 'none'}); "
+            f"{source}: no row can be made of its {stages[0].taken:,} documents (dropped: {', '.join(reasons) or 'none'}); "
             "nothing to pack"
         )

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from clozeline.errors import TokenizerError
 from clozeline.store.manifest import TokenizerFacts, digest, to_bits, to_ranges
-
-if TYPE_CHECKING:
-    import os
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -153,6 +151,8 @@ def _token_text(body: dict[str, Any], token_id: int) -> str:
 
 def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
     path = Path(source)
+    if not os.fspath(source):
+        raise TokenizerError("the tokenizer's name is empty; give a folder, its tokenizer.json, or a name on the hub")
     if path.is_file():
         return {"tokenizer.json": path.read_bytes()}
     if path.is_dir():
@@ -163,22 +163,23 @@ def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
                 f"transformers.AutoTokenizer.from_pretrained({str(source)!r}).save_pretrained(FOLDER)"
             )
         return files
-    if not str(source) or str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
+    if str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
         raise TokenizerError(f"{source}: no such tokenizer folder or file; check the path")
     return _from_hub(str(source))
 
 
 def _from_hub(name: str) -> dict[str, bytes]:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     files = {}
     for file in TOKENIZER_FILES:
         try:
             files[file] = Path(hf_hub_download(name, file)).read_bytes()
-        except EntryNotFoundError:
-            continue
         except Exception as error:
+            unreachable = isinstance(error, LocalEntryNotFoundError)  # and not in the cache
+            if isinstance(error, EntryNotFoundError) and (files or not unreachable):
+                continue
             raise TokenizerError(
                 f"{name}: no such folder, and not to be had from the hub ({error}); check the name"
             ) from error
