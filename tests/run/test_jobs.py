@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -54,21 +55,22 @@ def test_a_worker_that_dies_twice_is_named(tmp_path: Path) -> None:
 
 def test_a_worker_that_hangs_once_is_ended_and_tried_again(tmp_path: Path) -> None:
     jobs = [Misbehaving(tmp_path, i, "hang", int(i == 0)) for i in range(4)]
-    assert sorted(run(jobs, timeout=2.0)) == [f"job-{i}" for i in range(4)]
+    # Long enough for a worker to start on a busy machine, which is counted too.
+    assert sorted(run(jobs, timeout=8.0)) == [f"job-{i}" for i in range(4)]
 
 
 def test_a_worker_that_hangs_twice_is_named(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(JobError, match=r"job-0: not done after 1\.5 seconds, twice.*--task-timeout"):
         run([Misbehaving(tmp_path, 0, "hang", 9)], timeout=1.5)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 120
 
 
 def test_jobs_waiting_in_line_are_not_overdue(tmp_path: Path) -> None:
-    """Six jobs of a second each on two workers take three seconds, none of them more than its two."""
-    jobs = [Misbehaving(tmp_path, i, "sleep", 1) for i in range(6)]
-    assert len(run(jobs, timeout=2.8)) == 6
-    assert [job.tries() for job in jobs] == [1] * 6
+    """Twenty jobs of a second each on two workers take ten seconds, none of them more than its eight."""
+    jobs = [Misbehaving(tmp_path, i, "sleep", 1) for i in range(20)]
+    assert len(run(jobs, timeout=8.0)) == 20
+    assert [job.tries() for job in jobs] == [1] * 20
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,12 @@ def test_faults_of_the_machine_name_the_job(tmp_path: Path, what: str, message: 
 
 def test_the_first_signal_finishes_what_runs(tmp_path: Path) -> None:
     jobs = [Misbehaving(tmp_path, i, "sleep", 1) for i in range(40)]
-    threading.Timer(2.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def interrupt() -> None:
+        wait_until(lambda: bool(list(tmp_path.glob("done-*"))))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(Interrupted, match="--resume"):
         run(jobs)
     begun = sum(job.tries() for job in jobs)
@@ -101,15 +108,28 @@ if __name__ == "__main__":
 """
 
 
+def wait_until(true: Callable[[], bool], every: float = 0.05) -> None:
+    until = time.monotonic() + 120
+    while not true():
+        assert time.monotonic() < until, "waited for two minutes"
+        time.sleep(every)
+
+
+def group_lives(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def start(folder: Path, executor: str, what: str) -> subprocess.Popen[bytes]:
     program = folder.parent / "program.py"
     program.write_text(PROGRAM)
     process = subprocess.Popen(
         [sys.executable, str(program), str(folder), executor, what], stderr=subprocess.PIPE, start_new_session=True
     )
-    until = time.monotonic() + 30
-    while not list(folder.glob("*-0")) and time.monotonic() < until:
-        time.sleep(0.05)
+    wait_until(lambda: bool(list(folder.glob("*-0"))))
     return process
 
 
@@ -124,17 +144,14 @@ def test_the_second_signal_stops_at_once_and_leaves_no_process(
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     assert process.poll() is None
-    process.send_signal(second)
-    process.wait(15)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("worker processes are left")
+
+    def ended() -> bool:
+        # Once more on a busy machine: two signals that come before the first is looked at are one.
+        process.send_signal(second)
+        return process.poll() is not None
+
+    wait_until(ended, every=0.5)
+    wait_until(lambda: not group_lives(process.pid))
     assert process.stderr is not None
     process.stderr.close()
 
@@ -153,7 +170,7 @@ def test_ctrl_c_in_a_terminal_reaches_no_worker(tmp_path: Path) -> None:
         )
         time.sleep(delay)
         os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
         assert errors.count(b"Traceback") <= 1, errors.decode()  # the program itself prints its own
         assert b"Process Spawn" not in errors
         assert b"spawn_main" not in errors
@@ -164,15 +181,7 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     folder.mkdir()
     process = start(folder, "processes", "hang")
     process.kill()
-    process.wait(15)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            os.killpg(process.pid, 0)
-        except ProcessLookupError:
-            break
-        time.sleep(0.1)
-    else:
-        pytest.fail("worker processes are left")
+    process.wait(60)
+    wait_until(lambda: not group_lives(process.pid))
     assert process.stderr is not None
     process.stderr.close()

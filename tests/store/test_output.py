@@ -283,7 +283,7 @@ def test_nothing_is_written_through_a_link_out_of_dest(
 def hold(path: str, ready: object, leave: object) -> None:
     with Location(path).lock():
         ready.set()
-        leave.wait(30)
+        leave.wait(120)
 
 
 def test_a_second_writer_is_kept_out_and_the_lock_ends_with_its_holder(corpus: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_a_second_writer_is_kept_out_and_the_lock_ends_with_its_holder(corpus: P
     ready, leave = context.Event(), context.Event()
     holder = context.Process(target=hold, args=(str(tmp_path / "made"), ready, leave))
     holder.start()
-    assert ready.wait(30)
+    assert ready.wait(120)
     for options in (serial(), serial(force=True), serial(resume=True)):
         with pytest.raises(DestinationError, match="another clozeline is writing here"):
             shard(corpus, tmp_path / "made", OPTIONS, options)

@@ -61,7 +61,7 @@ def python(code: str, environment: dict[str, str]) -> str:
 
 def clozeline(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "clozeline", *arguments]
-    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
 DIGESTS = """

@@ -85,7 +85,7 @@ def test_a_browser_shows_it_without_a_complaint(page: Path, tmp_path: Path) -> N
             [chromium, *options, f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={picture}", page.as_uri()],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=True,
         )
         assert "CONSOLE" not in run.stderr
@@ -110,5 +110,5 @@ def test_markup_in_documents_and_names_is_shown_and_not_obeyed(tokenizer: Path, 
         if chromium is not None:
             options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
             command = [chromium, *options, "--dump-dom", (tmp_path / name).as_uri()]
-            dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+            dom = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
             assert "<title>owned" not in dom
