@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,3 +137,29 @@ def test_an_engine_that_takes_no_such_tokenizer_is_refused(folders: dict[str, Pa
         Engine(load_tokenizer(folders["unigram"]), "fast")
     with pytest.raises(clozeline.ConfigError, match="engine is 'quick'"):
         Engine(load_tokenizer(folders["unigram"]), "quick")
+
+
+_NEW_WORDS = """
+import random, re, sys
+from pathlib import Path
+from clozeline.packing.engines import Engine
+from clozeline.packing.tokenizer import load_tokenizer
+
+def mebibytes():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) >> 10
+
+engine, draw = Engine(load_tokenizer(sys.argv[1]), "fast"), random.Random(1)
+before = mebibytes()
+for _ in range(12):
+    engine.encode([b" ".join(b"%x" % draw.getrandbits(40) for _ in range(100_000))])
+print(mebibytes() - before)
+"""
+
+
+def test_words_that_are_remembered_do_not_fill_the_memory(tokenizer: Path) -> None:
+    """An engine remembers words; with its own limit the memory of a worker grew by 200 MB as a corpus went on."""
+    pytest.importorskip("nanotoken")
+    if not Path("/proc/self/status").exists():
+        pytest.skip("memory is read from /proc")
+    done = subprocess.run([sys.executable, "-c", _NEW_WORDS, tokenizer], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 100

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     Encode = Callable[[list[bytes]], tuple[Ids, NDArray[np.int64]]]
 
 ENGINES = ("auto", "fast", "tokenizers")
+# How many words nanotoken remembers. A million, its default, fill up as the corpus goes on, to 200 MB of memory; so many, to 40,
+# and take no more time (20 MB of English: 0.18 s of CPU either way; the same text once more: 0.09 instead of 0.08).
+_CACHED_WORDS = 2**17
 _SAMPLE_EVERY = 97  # documents
 _SAMPLE_BYTES = 4096  # of each shard, and a thousandth of what follows: 3 % of the time at most
 
@@ -261,6 +264,7 @@ def _fast_encoder(body: dict[str, Any]) -> tuple[str, Encode] | None:
         if kind == "WordPiece":
             import nanotoken
 
+            nanotoken.set_cache_entries(_CACHED_WORDS)
             wordpiece = nanotoken.Tokenizer.from_json(json.dumps(plain))
 
             def encode_wordpiece(texts: list[bytes]) -> tuple[Ids, NDArray[np.int64]]:
