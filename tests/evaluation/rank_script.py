@@ -29,7 +29,12 @@ def main(prepared: Path, out: Path, lost: int, models: list[Path]) -> None:
                 on_the_fly = clozeline.assess(
                     prepared / "packed", model, clozeline.AssessOptions(masking=masking, epochs=2, **common)
                 )
-                for name, found in (("static", static), ("on the fly", on_the_fly)):
+                apart = clozeline.assess(
+                    prepared / "masked",
+                    model,
+                    clozeline.AssessOptions(compute=clozeline.EvaluateOptions(documents_apart=True), **common),
+                )
+                for name, found in (("static", static), ("on the fly", on_the_fly), ("apart", apart)):
                     body = found.result.to_json()
                     how = ("seconds", "rows_per_second", "tokens_per_second", "processes")
                     key = f"{model.name}, {name}, batch {batch_rows}, limit {limit}"
