@@ -107,7 +107,7 @@ def check_rows(
             int((ids >= facts.vocabulary_size).sum()),
         )
     inside = np.arange(ids.shape[1]) < tokens[:, None]
-    bad = np.flatnonzero((attention.view(bool) != inside).any(axis=1))
+    bad = np.flatnonzero((attention != inside.view(np.uint8)).any(axis=1))
     for row in bad[:1].tolist():
         findings.add(
             "rows",

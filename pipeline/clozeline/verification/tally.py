@@ -208,7 +208,7 @@ class Tally:
 
     def see_shape(self, original: NDArray[Any], attention: NDArray[Any], vocabulary: MaskVocabulary) -> None:
         """Counts how full rows are, and how long their stretches of text; (R, T) each."""
-        self.fill += np.bincount(attention.sum(axis=1, dtype=np.int64), minlength=self.row_length + 1)
+        self.fill += np.bincount(np.count_nonzero(attention, axis=1), minlength=self.row_length + 1)
         text = np.zeros((original.shape[0], original.shape[1] + 2), np.int8)
         text[:, 1:-1] = vocabulary.maskable[original]
         edges = np.flatnonzero(np.diff(text.reshape(-1)))
