@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _LITTLE_PADDING = 0.02
 _SORTED_TOGETHER = 8  # batches
-_SORTED_SHARES = 16  # of the rows
+_SORTED_SHARES = 8  # of the rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,7 +274,7 @@ class Batches:
     """This process's batches of all maskings, one after another.
 
     Where rows are padded, or documents read apart, a batch is several times what is computed at once, so that it can be sorted into
-    sequences of near length: up to 8 times, but no more than a sixteenth of the rows, so that processes get equal shares.
+    sequences of near length: up to 8 times, but no more than an eighth of the rows, so that processes get equal shares.
 
     Args:
         batch_rows: that are computed at once.

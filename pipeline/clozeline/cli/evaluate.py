@@ -119,6 +119,7 @@ def command(
     from clozeline.assessment import assess
     from clozeline.evaluation.ranks import leave, process_rank
 
+    _check_places(per_row, per_document, html, values["checkpoint"])
     with _bar(quiet=quiet) as show:
         options = _options(data, values, _WORST if html else 0)
         found = assess(data, model, options, against=compare, on_progress=show, on_warning=None if quiet else warn)
@@ -148,6 +149,13 @@ def command(
         if result.loss > max_loss:
             click.echo(f"clozeline: the loss is {result.loss:.6f} nats, more than {max_loss:g}", err=True)
             raise SystemExit(EXIT_NO)
+
+
+def _check_places(*files: Path | None) -> None:
+    """Refuses places where nothing can be written, before hours of work rather than after."""
+    for file in files:
+        if file is not None and not os.access(file.parent, os.W_OK):
+            raise ConfigError(f"{file}: nothing can be written in {file.parent}; make that folder, or choose another")
 
 
 def _options(data: str, values: dict[str, Any], worst: int) -> AssessOptions:
