@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from clozeline.errors import ClozelineError, ConfigError
 from clozeline.streaming.buffers import Buffers
-from clozeline.streaming.parcels import Parcels, parcel_size, unwrap
+from clozeline.streaming.parcels import Parcels, as_it_is, parcel_size
 from clozeline.streaming.tensors import widen
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class TokenLoader:
         pin_memory: give batches in page-locked memory, for asynchronous copies to a GPU; by default where CUDA is.
 
     `state_dict` counts the batches that were given out, not those read ahead. Iterating again after a pass was broken off
-    begins that pass again.
+    begins that pass again, and ends the iterator of the former one.
     """
 
     def __init__(
@@ -54,14 +54,18 @@ class TokenLoader:
         self.stream = stream
         self._prefetch = prefetch
         self._pin = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self._latest: Turn | None = None
         self._workers: DataLoader[Any] | None = None
         if num_workers:
             size = parcel_size(stream)
+            ahead = max(2, -(-prefetch // size))  # one is filled while another waits
+            self._parcels = Parcels(stream, size, num_workers, ahead + 2)
             self._workers = DataLoader(
-                Parcels(stream, size),
+                self._parcels,
                 batch_size=None,
+                collate_fn=as_it_is,
                 num_workers=num_workers,
-                prefetch_factor=max(1, -(-prefetch // size)),
+                prefetch_factor=ahead,
                 persistent_workers=persistent_workers,
                 multiprocessing_context=multiprocessing_context,
             )
@@ -87,7 +91,7 @@ class TokenLoader:
         self.stream.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Tensors]:
-        turn = self.stream.begin()
+        turn = self._latest = self.stream.begin()
         self.stream.count(turn, -1)
         if self._workers is not None:
             batches = self._from_workers(iter(self._workers))
@@ -101,6 +105,10 @@ class TokenLoader:
         for index, batch in enumerate(batches):
             self.stream.count(turn, index)
             yield {name: values.pin_memory() for name, values in batch.items()} if self._pin else batch
+            if self._latest is not turn:
+                raise ConfigError(
+                    "another pass over this loader has begun: one at a time, they share a count and workers"
+                )
         self.stream.end(turn)
 
     def _here(self, turn: Turn) -> Iterator[Tensors]:
@@ -110,11 +118,11 @@ class TokenLoader:
             yield widen(columns, dtype, buffers)
 
     def _from_workers(self, parcels: Iterator[Any]) -> Iterator[Tensors]:
-        buffers = Buffers()
+        buffers, receiver = Buffers(), self._parcels.receiver()
         for parcel in parcels:
             if isinstance(parcel, ClozelineError):
                 raise parcel
-            for columns in unwrap(parcel):
+            for columns in receiver.unwrap(parcel):
                 yield widen(columns, self.stream.dtype, buffers)
 
 
