@@ -14,6 +14,8 @@ import torch
 
 from clozeline import CacheOptions, StreamOptions, TokenLoader, TokenStream
 from clozeline.errors import ClozelineError, ConfigError, DataError
+from clozeline.store.manifest import Manifest
+from clozeline.streaming.cache import RemoteFolder
 
 
 @pytest.fixture
@@ -110,6 +112,23 @@ def test_a_copy_in_the_cache_that_rots_is_found_where_digests_are_asked_for(
     else:
         with pytest.raises(DataError, match=r"memory://data/packed-0000\d-of-00003.arrow: its sha256"):
             list(TokenStream(remote, batch_size=7, options=cached))
+
+
+def test_a_shard_that_goes_before_it_is_mapped_is_fetched_again(remote: str, packed: Path, tmp_path: Path) -> None:
+    """Another process makes room just then."""
+    folder = RemoteFolder(remote, CacheOptions(folder=tmp_path / "cache"))
+    folder.expect(Manifest.load(folder))
+    name = "packed-00000-of-00003.arrow"
+    used: list[str] = []
+
+    def use(kept: str) -> bytes:
+        used.append(kept)
+        if len(used) == 1:
+            (tmp_path / "cache" / kept).unlink()
+        return (tmp_path / "cache" / kept).read_bytes()
+
+    assert folder._kept(name, use) == (packed / name).read_bytes()
+    assert len(used) == 2
 
 
 def test_what_a_killed_process_left_in_the_cache_is_removed_and_counts_for_nothing(remote: str, tmp_path: Path) -> None:
