@@ -132,6 +132,11 @@ def test_two_passes_at_once_are_refused(packed: Path, workers: int) -> None:
     with pytest.raises(ConfigError, match="another pass"):
         next(first)
     assert_same(list(second), expected[1:])
+    third = iter(loader)
+    next(third)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(ConfigError, match="a state was loaded"):
+        next(third)
 
 
 def test_the_state_counts_what_was_given_out_not_what_was_read_ahead(packed: Path) -> None:

@@ -31,7 +31,7 @@ class TokenLoader:
         prefetch: batches to read ahead; for each worker at least that many.
         persistent_workers: keep the processes from one epoch to the next.
         multiprocessing_context: "fork", "spawn" or "forkserver"; None for Python's default.
-        pin_memory: give batches in page-locked memory, for asynchronous copies to a GPU; by default where CUDA is.
+        pin_memory: give batches in page-locked memory, for asynchronous copies to a GPU; only where CUDA is.
 
     `state_dict` counts the batches that were given out, not those read ahead. Iterating again after a pass was broken off
     begins that pass again, and ends the iterator of the former one.
@@ -45,7 +45,7 @@ class TokenLoader:
         prefetch: int = 4,
         persistent_workers: bool = True,
         multiprocessing_context: str | None = None,
-        pin_memory: bool | None = None,
+        pin_memory: bool = True,
     ) -> None:
         if stream.batch_size is None:
             raise ConfigError("the stream gives single rows: make it with a batch_size for TokenLoader")
@@ -53,7 +53,7 @@ class TokenLoader:
             raise ConfigError(f"num_workers is {num_workers} and prefetch is {prefetch}: neither can be below 0")
         self.stream = stream
         self._prefetch = prefetch
-        self._pin = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self._pin = pin_memory and torch.cuda.is_available()
         self._latest: Turn | None = None
         self._workers: DataLoader[Any] | None = None
         if num_workers:
@@ -88,6 +88,7 @@ class TokenLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `TokenStream.load_state_dict`. The number of workers may differ."""
+        self._latest = None
         self.stream.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Tensors]:
@@ -103,11 +104,13 @@ class TokenLoader:
 
     def _counted(self, turn: Turn, batches: Iterator[Tensors]) -> Iterator[Tensors]:
         for index, batch in enumerate(batches):
+            if self._pin:  # on this thread: another would not know which device is ours, and take the first
+                batch = {name: values.pin_memory() for name, values in batch.items()}
             self.stream.count(turn, index)
-            yield {name: values.pin_memory() for name, values in batch.items()} if self._pin else batch
+            yield batch
             if self._latest is not turn:
                 raise ConfigError(
-                    "another pass over this loader has begun: one at a time, they share a count and workers"
+                    "another pass over this loader has begun, or a state was loaded: go on with a new iterator"
                 )
         self.stream.end(turn)
 

@@ -1,7 +1,7 @@
 """Batches on their way from worker processes: several in one piece of shared memory, in the stored integer widths.
 
 Sending int64 batches between processes costs more than making them, so the main process widens what comes out. Making and
-sending a piece of shared memory costs about as much again; so a parcel holds about a megabyte, and each worker has a few
+sending a piece of shared memory costs about as much again; so a parcel holds half a megabyte or more, and each worker has a few
 pieces that it fills anew once the main process has read them.
 """
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from clozeline.streaming.stream import TokenStream
 
-PARCEL_BYTES = 2**20  # of input_ids
+PARCEL_BYTES = 2**19  # of input_ids,
+_MOST_BATCHES = 8  # but no more batches than these: a transform may have made them larger
 _ALIGNMENT = 64
 
 
@@ -172,4 +173,4 @@ def as_it_is(parcel: Any) -> Any:
 def parcel_size(stream: TokenStream) -> int:
     """Batches in a parcel."""
     length = stream.metadata.row_length or 1
-    return max(1, PARCEL_BYTES // (2 * length * (stream.batch_size or 1)))
+    return max(1, min(_MOST_BATCHES, PARCEL_BYTES // (2 * length * (stream.batch_size or 1))))
