@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
+import pickle
+import shutil
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from clozeline import DestinationError, InputError, RunOptions, SelectOptions, ShardOptions, shard
+from clozeline import (
+    DataError,
+    DestinationError,
+    InputError,
+    JobError,
+    PackOptions,
+    RunOptions,
+    SelectOptions,
+    ShardOptions,
+    VocabOptions,
+    mask,
+    pack,
+    prepare,
+    shard,
+    vocab,
+)
 from clozeline.run.stage import Progress
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Manifest
@@ -187,6 +208,49 @@ def test_dest_inside_a_source_is_refused(corpus: Path, tmp_path: Path) -> None:
             shard(tmp_path / "corpus", tmp_path / dest, OPTIONS, serial())
 
 
+def test_no_command_clears_what_it_reads(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    """`mask work/packed work/packed --force` once emptied work/packed before it read a row."""
+    work = tmp_path / "work"
+    (work / "corpus").mkdir(parents=True)
+    corpus.rename(work / "corpus" / "a.txt")
+    shard(work / "corpus", work / "text", OPTIONS, serial())
+    shutil.copytree(tokenizer, work / "text" / "tokenizer")
+    pack(work / "text", work / "packed", tokenizer, PackOptions(max_length=16), serial())
+    shutil.copytree(work, tmp_path / "copy")
+    (tmp_path / "copy").rename(work / "text" / "inside")  # now work/text, a data set, holds a corpus and data sets too
+    (tmp_path / "link").symlink_to(work / "packed")
+    before = files_of(tmp_path)
+    inside, force = work / "text" / "inside", serial(force=True)
+    for run in (
+        lambda: mask(work / "packed", work / "packed", run=force),
+        lambda: mask(work / "packed", tmp_path / "link", run=force),
+        lambda: mask(work / "packed", work / "packed" / "deep", run=force),
+        lambda: mask(inside / "packed", work / "text", run=force),
+        lambda: pack(work / "text", work / "text", tokenizer, run=force),
+        lambda: pack(inside / "text", work / "text", tokenizer, run=force),
+        lambda: pack(inside / "text", work / "text", work / "text" / "tokenizer", run=force),
+        lambda: pack(work / "packed", work / "text", work / "text" / "tokenizer", run=force),
+        lambda: shard(inside / "corpus" / "a.txt", work / "text", OPTIONS, force),
+        lambda: shard(f"{inside}/corpus/*.txt", work / "text", OPTIONS, force),
+        lambda: prepare(inside / "corpus", work, tokenizer, OPTIONS, run=force, keep_text=True),
+        lambda: vocab(inside / "text", work / "text", force=True),
+        lambda: vocab(work / "text", work / "text" / "new", force=True),
+    ):
+        with pytest.raises((InputError, DataError)):
+            run()
+        assert files_of(tmp_path) == before
+
+
+def test_vocab_replaces_a_tokenizer_and_nothing_else(corpus: Path, tmp_path: Path) -> None:
+    shard(corpus, tmp_path / "text", OPTIONS, serial())
+    vocab(tmp_path / "text", tmp_path / "model", VocabOptions(vocabulary_size=300))
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"a week of training")
+    before = files_of(tmp_path)
+    with pytest.raises(DestinationError, match=r"holds model\.safetensors"):
+        vocab(tmp_path / "text", tmp_path / "model", VocabOptions(vocabulary_size=300), force=True)
+    assert files_of(tmp_path) == before
+
+
 def test_input_errors_leave_nothing_behind(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"good\n" * 1000 + b"\xff\n")
@@ -240,6 +304,49 @@ def test_a_second_writer_is_kept_out_and_the_lock_ends_with_its_holder(corpus: P
     holder.kill()
     holder.join()
     shard(corpus, tmp_path / "made", OPTIONS, serial())
+
+
+@pytest.mark.parametrize("how", ["ended", "replaced"])
+def test_a_worker_that_outlives_its_run_publishes_nothing(how: str, tmp_path: Path) -> None:
+    location = Location(tmp_path)
+    with location.lock():
+        straggler = pickle.loads(pickle.dumps(location))
+        (straggler / WORK / "part").write("early", b"in time")
+        assert location.read(f"{WORK}/part/early") == b"in time"
+        begun = straggler.writer("shard")
+        begun.__enter__().write(b"too late")
+        if how == "ended":
+            location.remove_work()
+    with contextlib.nullcontext() if how == "ended" else Location(tmp_path).lock():
+        with pytest.raises(JobError, match="has ended"):
+            begun.__exit__(None, None, None)
+        with pytest.raises(JobError, match="has ended"), straggler.writer("another"):
+            pass
+        assert not location.exists("shard")
+        assert location.exists(WORK) == (how == "replaced")
+
+
+def test_a_worker_that_writes_on_does_not_hinder_the_end_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # more files in the way
+
+    def write_on(location: Location, ended: threading.Event) -> None:
+        while not ended.is_set():
+            location.write("shard", b"bytes")
+
+    for k in range(50):
+        location, ended = Location(tmp_path / str(k)), threading.Event()
+        with ThreadPoolExecutor(4) as pool, location.lock():
+            stragglers = [pool.submit(write_on, location, ended) for _ in range(4)]
+            try:
+                while not location.exists("shard"):
+                    time.sleep(0)
+                location.remove_work()
+            finally:
+                ended.set()
+        assert {type(straggler.exception()) for straggler in stragglers} <= {JobError, type(None)}
+        assert location.names() == ["shard"]
 
 
 def test_run_facts_are_apart_and_the_ledger_is_in_the_manifest(
