@@ -91,20 +91,22 @@ def write_packed(path: Path, rows: np.ndarray) -> None:
         stage="packing", config={"max_length": length}, upstream="0" * 64, row_length=length, tokenizer=facts
     )
     location, entries = Location(path), []
-    for shard, (first, end) in enumerate(_spans(len(rows))):
-        name = shard_name("packed", shard, SHARDS)
-        with ShardWriter(location, name, packed_columns(metadata), metadata, copy=0, shard=shard) as writer:
-            for row in range(first, end, rows_per_batch(length)):
-                block = np.array(rows[row : min(end, row + rows_per_batch(length))])
-                writer.write(
-                    {
-                        "input_ids": block,
-                        "attention_mask": np.ones(block.shape, np.uint8),
-                        "num_tokens": np.full(len(block), length, np.uint16),
-                    }
-                )
-        entries.append(writer.entry)
-    location.write(NAME, Manifest(metadata=metadata, ledger=Ledger(), shards=tuple(entries)).to_file().encode())
+    with location.lock():
+        for shard, (first, end) in enumerate(_spans(len(rows))):
+            name = shard_name("packed", shard, SHARDS)
+            with ShardWriter(location, name, packed_columns(metadata), metadata, copy=0, shard=shard) as writer:
+                for row in range(first, end, rows_per_batch(length)):
+                    block = np.array(rows[row : min(end, row + rows_per_batch(length))])
+                    writer.write(
+                        {
+                            "input_ids": block,
+                            "attention_mask": np.ones(block.shape, np.uint8),
+                            "num_tokens": np.full(len(block), length, np.uint16),
+                        }
+                    )
+            entries.append(writer.entry)
+        location.write(NAME, Manifest(metadata=metadata, ledger=Ledger(), shards=tuple(entries)).to_file().encode())
+        location.remove_work()
 
 
 def _spans(rows: int = ROWS) -> list[tuple[int, int]]:

@@ -250,10 +250,15 @@ class TokenShard:
             rows: int64 (B,).
             where: B places in the first dimension of the columns.
 
+        Raises:
+            IndexError: there is no such row.
+
         Runs of rows go as whole pieces: converted straight out of the map, without a copy in between.
         """
         if not len(rows):
             return
+        if rows.view(np.uint64).max() >= self.entry.rows:  # below zero is far above
+            raise IndexError(f"{self.path}: rows {rows.min()} to {rows.max()}, it has {self.entry.rows}")
         n = self.batch_rows
         if isinstance(where, slice) and len(rows) > 1 and bool((rows[1:] - rows[:-1] == 1).all()):
             first, end = int(rows[0]), int(rows[-1]) + 1
