@@ -144,7 +144,7 @@ def vocab(
             location.remove(name)
         for name, body in zip(_FILES, (_json(config), _json(roles), content.encode()), strict=True):
             location.write(name, body)
-        location.remove(WORK)
+        location.remove_work()
     return VocabResult(
         path=str(dest),
         kind=options.kind,
