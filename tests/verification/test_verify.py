@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from forgery import forge
 
-from clozeline import RunOptions, verify
+from clozeline import JobError, MaskOptions, MaskRule, RunOptions, mask, verify
 from clozeline.cli.main import main
 from clozeline.store.dataset import Data
 
@@ -167,3 +170,18 @@ def test_exit_codes_and_output(work: Path) -> None:
     none = run(main, ["verify", str(work)])
     assert none.exit_code == 2
     assert "manifest.json" in none.stderr
+
+
+def test_a_worker_that_dies_is_no_verdict(work: Path, tmp_path: Path) -> None:
+    """A traceback ends with exit code 1, which says that the data is wrong."""
+    for task in (
+        lambda run: verify(work / "masked", run=run),
+        lambda run: mask(work / "packed", tmp_path / "a", MaskOptions(labels="sparse"), run),
+        lambda run: mask(work / "packed", tmp_path / "b", MaskOptions(rule=MaskRule(replacement="frequency")), run),
+    ):
+        context = multiprocessing.get_context("spawn")
+        with (
+            ProcessPoolExecutor(1, context, initializer=os._exit, initargs=(9,)) as dying,
+            pytest.raises(JobError, match="a worker died"),
+        ):
+            task(RunOptions(executor=dying))

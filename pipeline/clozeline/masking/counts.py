@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import BrokenExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from clozeline.errors import JobError
 from clozeline.run.stage import RunOptions
 from clozeline.store.dataset import Data
 from clozeline.store.masks import TokenCounts
@@ -14,11 +16,14 @@ from clozeline.store.shards import TokenShard
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from clozeline.store.location import Location
     from clozeline.store.manifest import ShardEntry
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,7 +55,25 @@ def token_counts(packed: str | os.PathLike[str], run: RunOptions | None = None) 
         for entry in data.manifest.shards
     ]
     total = np.zeros(facts.vocabulary_size, np.int64)
-    with run.open_executor() as executor:
-        for counts in executor.map(CountJob.__call__, jobs):
-            total += counts
+    for counts in results_in_order(jobs, run):
+        total += counts
     return TokenCounts(total)
+
+
+def results_in_order(jobs: Sequence[Callable[[], Result]], run: RunOptions) -> Iterator[Result]:
+    """What jobs that write nothing give.
+
+    Raises:
+        JobError: a worker died.
+    """
+    try:
+        with run.open_executor() as executor:
+            yield from executor.map(_call, jobs)
+    except BrokenExecutor as error:
+        raise JobError(
+            "mask: a worker died while rows were counted (killed, or out of memory); free memory or use fewer workers (-j)"
+        ) from error
+
+
+def _call(job: Callable[[], Result]) -> Result:
+    return job()

@@ -11,7 +11,7 @@ import numpy as np
 
 from clozeline.errors import ConfigError, DataError
 from clozeline.mask_function import IGNORE, VERSION, MaskRule, mask_rows
-from clozeline.masking.counts import token_counts
+from clozeline.masking.counts import results_in_order, token_counts
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.store.dataset import Data
 from clozeline.store.ledger import Account, Ledger
@@ -218,11 +218,10 @@ def needed_slots(data: Data, sink: MaskedRows, run: RunOptions) -> dict[int, int
     slots: dict[int, int] = {}
     jobs = [SlotsJob(location=data.location, entry=entry, sink=sink) for entry in data.manifest.shards]
     seconds = data.manifest.bytes * sink.copies / 1e6 * _SECONDS_PER_MB
-    with run.for_work(seconds).open_executor() as executor:
-        for job, most in zip(jobs, executor.map(SlotsJob.__call__, jobs), strict=True):
-            length = job.entry.row_length
-            assert length is not None
-            slots[length] = max(1, most, slots.get(length, 0))
+    for job, most in zip(jobs, results_in_order(jobs, run.for_work(seconds)), strict=True):
+        length = job.entry.row_length
+        assert length is not None
+        slots[length] = max(1, most, slots.get(length, 0))
     return slots
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import BrokenExecutor
 from typing import TYPE_CHECKING, Protocol
 
+from clozeline.errors import JobError
 from clozeline.run.stage import Progress
 
 if TYPE_CHECKING:
@@ -35,19 +37,27 @@ def run_jobs(jobs: Sequence[Job], findings: Findings, run: RunOptions) -> Tally 
 
     Args:
         findings: takes what they found.
+
+    Raises:
+        JobError: a worker died.
     """
     total: Tally | None = None
     size = 0
-    with run.open_executor() as executor:
-        for done, (job, (found, tally)) in enumerate(zip(jobs, executor.map(_call, jobs), strict=True), 1):
-            findings.update(found)
-            if total is None:
-                total = tally
-            elif tally is not None:
-                total.update(tally)
-            size += job.bytes
-            if run.on_progress is not None:
-                run.on_progress(Progress(stage="verify", done=done, total=len(jobs), shards=done, bytes=size))
+    try:
+        with run.open_executor() as executor:
+            for done, (job, (found, tally)) in enumerate(zip(jobs, executor.map(_call, jobs), strict=True), 1):
+                findings.update(found)
+                if total is None:
+                    total = tally
+                elif tally is not None:
+                    total.update(tally)
+                size += job.bytes
+                if run.on_progress is not None:
+                    run.on_progress(Progress(stage="verify", done=done, total=len(jobs), shards=done, bytes=size))
+    except BrokenExecutor as error:
+        raise JobError(
+            "verify: a worker died (killed, or out of memory), so nothing is known; free memory or use fewer workers (-j)"
+        ) from error
     return total
 
 
