@@ -54,6 +54,12 @@ def test_colours_only_where_they_are_shown(prepared: Path) -> None:
     assert "\x1b[" not in show(prepared / "masked", "--rows", 1).stdout
 
 
+def test_a_copy_that_is_asked_for_is_shown_or_refused(prepared: Path) -> None:
+    """`--copy 5` of two copies said nothing, for want of --row."""
+    assert "row 0, copy 1" in show(prepared / "masked", "--copy", 1).stdout
+    assert "has no copy 5" in show(prepared / "masked", "--copy", 5).stderr
+
+
 def test_diff_shows_two_maskings_of_one_row(prepared: Path) -> None:
     out = show(prepared / "masked", "--diff", "--row", 2, "-q").stdout
     first, second = out.split("row 2, copy 0")[1].split("row 2, copy 1")

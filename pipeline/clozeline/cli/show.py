@@ -68,7 +68,7 @@ def command(
         _show_document(opened[0], where, as_json=as_json)
     else:
         shown = _copies(opened[0], copies, diff=diff)
-        asked = row is not None or diff or html is not None
+        asked = row is not None or diff or html is not None or bool(copies)
         count = rows if rows is not None else int(asked)
         _show(opened[0], row or 0, count, shown, html, as_json=as_json, quiet=quiet)
 
