@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
+import pickle
+import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from clozeline import DestinationError, InputError, RunOptions, SelectOptions, ShardOptions, shard
+from clozeline import DestinationError, InputError, JobError, RunOptions, SelectOptions, ShardOptions, shard
 from clozeline.run.stage import Progress
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Manifest
@@ -240,6 +245,49 @@ def test_a_second_writer_is_kept_out_and_the_lock_ends_with_its_holder(corpus: P
     holder.kill()
     holder.join()
     shard(corpus, tmp_path / "made", OPTIONS, serial())
+
+
+@pytest.mark.parametrize("how", ["ended", "replaced"])
+def test_a_worker_that_outlives_its_run_publishes_nothing(how: str, tmp_path: Path) -> None:
+    location = Location(tmp_path)
+    with location.lock():
+        straggler = pickle.loads(pickle.dumps(location))
+        (straggler / WORK / "part").write("early", b"in time")
+        assert location.read(f"{WORK}/part/early") == b"in time"
+        begun = straggler.writer("shard")
+        begun.__enter__().write(b"too late")
+        if how == "ended":
+            location.remove_work()
+    with contextlib.nullcontext() if how == "ended" else Location(tmp_path).lock():
+        with pytest.raises(JobError, match="has ended"):
+            begun.__exit__(None, None, None)
+        with pytest.raises(JobError, match="has ended"), straggler.writer("another"):
+            pass
+        assert not location.exists("shard")
+        assert location.exists(WORK) == (how == "replaced")
+
+
+def test_a_worker_that_writes_on_does_not_hinder_the_end_of_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # more files in the way
+
+    def write_on(location: Location, ended: threading.Event) -> None:
+        while not ended.is_set():
+            location.write("shard", b"bytes")
+
+    for k in range(50):
+        location, ended = Location(tmp_path / str(k)), threading.Event()
+        with ThreadPoolExecutor(4) as pool, location.lock():
+            stragglers = [pool.submit(write_on, location, ended) for _ in range(4)]
+            try:
+                while not location.exists("shard"):
+                    time.sleep(0)
+                location.remove_work()
+            finally:
+                ended.set()
+        assert {type(straggler.exception()) for straggler in stragglers} <= {JobError, type(None)}
+        assert location.names() == ["shard"]
 
 
 def test_run_facts_are_apart_and_the_ledger_is_in_the_manifest(

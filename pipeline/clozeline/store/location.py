@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from clozeline.errors import DestinationError
+from clozeline.errors import DestinationError, JobError
 from clozeline.store.sections import section
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 WORK = ".clozeline"  # what an unfinished run keeps beside its shards; gone when the manifest is published
 LOCK = "lock"
+RUN = "run-"  # with a token: what is being written
 _PIECE = 8 << 20  # bytes copied at once
 
 
@@ -56,16 +57,34 @@ class DigestingFile:
 
 
 class Location:
-    """A local folder; `RemoteLocation` is one behind a URL, and `find_location` gives the one that a path means."""
+    """A local folder; `RemoteLocation` is one behind a URL, and `find_location` gives the one that a path means.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    What is being written lies in `.clozeline/run-TOKEN`, which `lock` makes and `remove_work` takes away. The token goes with the
+    location to the workers and to folders inside: a worker that is still at it when its run has ended, or another has begun, can
+    publish nothing.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], token: str | None = None) -> None:
         self.path = Path(path)
+        self._token = token or secrets.token_hex(4)
 
     def __str__(self) -> str:
         return str(self.path)
 
     def __truediv__(self, name: str) -> Location:
-        return Location(self.path / name)
+        return Location(self.path / name, self._token)
+
+    @property
+    def _work(self) -> Path:
+        """The folder of the work on this data set, also seen from inside it."""
+        return next((path for path in (self.path, *self.path.parents) if path.name == WORK), self.path / WORK)
+
+    @property
+    def _unfinished(self) -> Path:
+        return self._work / f"{RUN}{self._token}"
+
+    def _temporary(self, name: str) -> Path:
+        return self._unfinished / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
 
     def exists(self, name: str = "") -> bool:
         return (self.path / name).exists()
@@ -104,15 +123,23 @@ class Location:
         else:
             target.unlink(missing_ok=True)
 
+    def remove_work(self) -> None:
+        """Removes the folder of the work. Whoever still writes in it finds it gone, and cannot be in the way of its removal."""
+        if self._unfinished.is_dir():
+            self._unfinished.rename(self._work / "ended")
+        self.remove(WORK)
+
     @contextlib.contextmanager
     def writer(self, name: str) -> Iterator[DigestingFile]:
         """A file that appears under `name` only when the block ends well: temporary name, fsync, rename.
 
         The name itself outlasts a power failure only after `sync`.
+
+        Raises:
+            JobError: the run that it was for has ended.
         """
         self._refuse_links(name)
-        temporary = self.path / WORK / f"{name.replace('/', '+')}.{os.getpid()}.{secrets.token_hex(4)}"
-        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._temporary(name)
         try:
             with temporary.open("xb", buffering=1 << 20) as raw:
                 yield DigestingFile(raw)
@@ -122,8 +149,13 @@ class Location:
             final = self.path / name
             final.parent.mkdir(parents=True, exist_ok=True)
             temporary.rename(final)
-        except BaseException:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
+            if isinstance(error, FileNotFoundError) and not self._unfinished.is_dir():
+                raise JobError(
+                    f"{self}: the run that {name} was for has ended, or {self._unfinished} was removed; "
+                    "if no other run is at work here, repeat it with --resume"
+                ) from error
             raise
 
     def _refuse_links(self, name: str) -> None:
@@ -143,8 +175,7 @@ class Location:
             sha256 of what was copied; None for a link.
         """
         self._refuse_links(name)
-        temporary = self.path / WORK / f"{name}.{os.getpid()}.{secrets.token_hex(4)}"
-        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._temporary(name)
         try:
             if type(source) is not Location:
                 return self._adopt_copy(source, name)
@@ -170,7 +201,7 @@ class Location:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps a second writer out for the duration of the block.
+        """Keeps a second writer out for the duration of the block, which may write; what writers before left half done is removed.
 
         The kernel drops the lock when the process ends, however it ends: there are no stale locks.
 
@@ -195,6 +226,10 @@ class Location:
                 raise DestinationError(
                     f"{self}: another clozeline is writing here; wait for it, or choose another DEST"
                 )
+            for name in (self / WORK).names():
+                if name.startswith(RUN):
+                    self.remove(f"{WORK}/{name}")
+            self._unfinished.mkdir()
             yield
         finally:
             os.close(descriptor)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from clozeline.errors import DestinationError, InputError, LedgerError
 from clozeline.store.json_values import parse_json
 from clozeline.store.ledger import Ledger
-from clozeline.store.location import LOCK, WORK, Location
+from clozeline.store.location import LOCK, RUN, WORK, Location
 from clozeline.store.manifest import NAME, Manifest, Metadata, ShardEntry
 from clozeline.store.schema import features
 
@@ -83,7 +83,9 @@ class Output:
                     if name != WORK:
                         self.location.remove(name)
                 for name in (self.location / WORK).names():
-                    if name != LOCK:  # what another run left, its passes over the corpus included
+                    if name != LOCK and not name.startswith(
+                        RUN
+                    ):  # what another run left, its passes over the corpus included
                         self.location.remove(f"{WORK}/{name}")
             try:
                 if self.location.exists(NAME):
@@ -102,10 +104,11 @@ class Output:
                 raise
             finally:
                 if self.location.exists(NAME):
-                    self.location.remove(WORK)
+                    self.location.remove_work()
 
     def _discard(self) -> None:
-        for name in [*self.shards, *(entry.file for entry in self.raw), WORK]:
+        self.location.remove_work()
+        for name in [*self.shards, *(entry.file for entry in self.raw)]:
             self.location.remove(name)
         if not self.location.names():
             self.location.remove_folder()

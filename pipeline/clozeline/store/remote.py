@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from clozeline.errors import ConfigError
-from clozeline.store.location import DigestingFile, Location
+from clozeline.store.location import WORK, DigestingFile, Location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,6 +118,9 @@ class RemoteLocation(Location):
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._system.rm(self._inside(name), recursive=True)
+
+    def remove_work(self) -> None:
+        self.remove(WORK)
 
     def remove_folder(self) -> None:
         """Nothing: without objects there is no folder."""

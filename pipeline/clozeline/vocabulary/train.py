@@ -135,7 +135,7 @@ def vocab(
         location.write("tokenizer_config.json", _json(config))
         location.write("special_tokens_map.json", _json(roles))
         location.write("tokenizer.json", content.encode())
-        location.remove(WORK)
+        location.remove_work()
     return VocabResult(
         path=str(dest),
         kind=options.kind,
