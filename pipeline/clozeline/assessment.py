@@ -15,10 +15,10 @@ import numpy as np
 from clozeline.errors import ConfigError, DataError
 from clozeline.evaluation.checkpoint import Checkpoint
 from clozeline.evaluation.compare import compare
-from clozeline.evaluation.device import find_device, first_batch_rows
-from clozeline.evaluation.evaluate import EvaluateOptions, evaluate
+from clozeline.evaluation.device import find_device, positions_at_once
+from clozeline.evaluation.evaluate import EvaluateOptions, evaluate, make_scorer
 from clozeline.evaluation.models import check_fit, data_vocabulary, load_model, model_digest
-from clozeline.evaluation.ranks import join, process_count, process_rank
+from clozeline.evaluation.ranks import gather, join, process_count, process_rank
 from clozeline.evaluation.worst import score_rows, worst_rows
 from clozeline.store.dataset import Data
 from clozeline.streaming.stream import StreamOptions, TokenStream
@@ -26,6 +26,7 @@ from clozeline.streaming.stream import StreamOptions, TokenStream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import torch
     from torch import nn
 
     from clozeline.evaluation.compare import Comparison
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     from clozeline.evaluation.result import EvaluateResult
     from clozeline.evaluation.worst import WorstRow
     from clozeline.masking.transform import Masking
+
+
+_LITTLE_PADDING = 0.02
+_SORTED_TOGETHER = 8  # batches
+_SORTED_SHARES = 8  # of the rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +49,8 @@ class AssessOptions:
         masking: masks packed rows on the fly; None for rows with static masks, and for pseudo-likelihoods.
         epochs: K, maskings on the fly, 0 to K - 1. Of static masks all copies are used.
         limit_rows: this many rows, drawn from all by a fixed permutation, the same for each masking; None for all.
-        batch_rows: rows at once in a process; None for a number that suits the device. Halved where memory runs out.
+        batch_rows: rows at once in a process, or as many positions in shorter rows; None for the most that speed the device up
+            and fit its memory. Halved where memory runs out.
         device: "auto", "cpu", "cuda" or "mps"; a model that is given as a module stays where it is.
         attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
         checkpoint: a file that keeps what is done, once a minute; removed at the end. With `resume` it is gone on from.
@@ -202,7 +209,8 @@ def _one(
         )
     check_fit(loaded, source, data.metadata, data.tokenizer_path)
     sha256 = model_digest(loaded)
-    batches = Batches(data, options, options.batch_rows or first_batch_rows(device, data.metadata.row_length or 1))
+    batch_rows = options.batch_rows or _rows_that_fit(loaded, device, data, options, on_warning)
+    batches = Batches(data, options, batch_rows)
     checkpoint = None
     if options.checkpoint is not None:
         identity = {
@@ -210,8 +218,9 @@ def _one(
             "model": sha256,
             "masks": _masks(data, options),
             "dtype": options.compute.dtype,
+            "documents_apart": options.compute.documents_apart,
             "limit_rows": options.limit_rows,
-            "batch_rows": batches.batch_rows,
+            "batch_rows": batch_rows,
         }
         checkpoint = Checkpoint(
             f"{os.fspath(options.checkpoint)}{suffix}",
@@ -224,7 +233,7 @@ def _one(
     result = evaluate(
         loaded,
         batches,
-        options.compute,
+        replace(options.compute, batch_rows=batch_rows),
         tokenizer=data.metadata.tokenizer,
         expected_rows=batches.rows,
         checkpoint=checkpoint,
@@ -241,8 +250,34 @@ def _one(
     return result, sha256, tuple(worst)
 
 
+def _rows_that_fit(
+    model: nn.Module,
+    device: torch.device,
+    data: Data,
+    options: AssessOptions,
+    on_warning: Callable[[str], None] | None,
+) -> int:
+    """How many rows to compute at once: as many as keep the device busy, if its memory holds them; the same in each process.
+
+    On a CPU that is not tried: a pass takes seconds there, and the memory of 8,192 positions is small beside that of the model.
+    """
+    length = data.metadata.row_length or 1
+    rows = max(1, positions_at_once(device) // length)
+    if device.type == "cpu":
+        return rows
+    scorer = make_scorer(model, replace(options.compute, compile=False), data.metadata.tokenizer, on_warning)
+    fitting = scorer.probe(rows, length)
+    return min(int(state["rows"][0]) for state in gather({"rows": np.array([fitting])}))
+
+
 class Batches:
     """This process's batches of all maskings, one after another.
+
+    Where rows are padded, or documents read apart, a batch is several times what is computed at once, so that it can be sorted into
+    sequences of near length: up to 8 times, but no more than an eighth of the rows, so that processes get equal shares.
+
+    Args:
+        batch_rows: that are computed at once.
 
     Attributes:
         batch_rows: B.
@@ -251,12 +286,15 @@ class Batches:
     """
 
     def __init__(self, data: Data, options: AssessOptions, batch_rows: int) -> None:
-        self._data, self._options, self.batch_rows, self.skip = data, options, batch_rows, 0
+        self._data, self._options, self.skip = data, options, 0
         copies = len({entry.copy for entry in data.manifest.shards})
         in_one = data.manifest.rows // max(1, copies)
         self._limit = min(in_one, options.limit_rows or in_one)
         self._maskings = 1 if options.compute.pseudo_likelihood else max(copies, options.epochs)
         self.rows = self._limit * self._maskings
+        self.batch_rows = batch_rows
+        if options.compute.documents_apart or _padding(data) > _LITTLE_PADDING:
+            self.batch_rows *= max(1, min(_SORTED_TOGETHER, self._limit // (_SORTED_SHARES * batch_rows)))
         self._extra = ("document_lengths",) if data.metadata.config_of("packing").get("boundaries") else ()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -303,6 +341,13 @@ class Batches:
         keep = (batch["row"] >= 0).numpy() & (np.arange(len(batch["row"])) < left)
         kept = {name: values[keep] for name, values in batch.items()} if not keep.all() else dict(batch)
         return {**kept, "masking": np.full(int(keep.sum()), masking)}
+
+
+def _padding(data: Data) -> float:
+    """The share of all positions."""
+    shards = data.manifest.shards
+    positions = sum(e.rows * (e.row_length or data.metadata.row_length or 0) for e in shards)
+    return 1 - sum(e.tokens for e in shards) / positions if positions else 0.0
 
 
 @dataclass(frozen=True, slots=True)

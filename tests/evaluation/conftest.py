@@ -17,7 +17,7 @@ torch.set_num_threads(1)  # tiny matrices gain nothing from more, and lose much 
 
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
-    """`packed` and `masked` (two copies, seed 7) of some 60 rows of 32 positions in 3 shards, their last rows padded."""
+    """`packed` and `masked` (two copies, seed 7) of some 60 rows of 32 positions with boundaries in 3 shards."""
     folder = tmp_path_factory.mktemp("prepared")
     lines = [
         f"document {i} and " + " ".join(f"the word{(i * 7 + k) % 23}" for k in range(i % 9 * 3)) for i in range(24)
@@ -28,7 +28,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, tokenizer: Path) -> Path:
         folder,
         tokenizer,
         clozeline.ShardOptions(num_shards=3),
-        clozeline.PackOptions(max_length=LENGTH),
+        clozeline.PackOptions(max_length=LENGTH, boundaries=True),
         clozeline.MaskOptions(seed=SEED, copies=2),
         clozeline.RunOptions(executor="serial"),
     )

@@ -212,3 +212,11 @@ def test_a_model_that_gives_nan_exits_with_2_and_names_the_row(
     done = evaluate(prepared / "masked", "--model", tmp_path)
     assert done.exit_code == 2
     assert re.search(r"no finite loss, in row 0 of shard 0", done.stderr)
+
+
+@pytest.mark.parametrize("option", ["--per-row", "--per-document", "--html", "--checkpoint"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    option: str, prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clozeline.assessment.assess", lambda *_, **__: pytest.fail("was evaluated"))
+    refused(evaluate(prepared / "masked", "--model", "m", option, tmp_path / "none" / "x"), "none", "make that folder")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,25 @@ from tiny_models import LENGTH, plain_loss, plain_losses, rows_of, tiny_model
 
 import clozeline
 from clozeline.cli.main import main
+from clozeline.evaluation.compare import compare
+from clozeline.evaluation.report import render
+from clozeline.evaluation.worst import ScoredToken, WorstRow
+
+
+class Elements(HTMLParser):
+    """The names of a page's elements, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.names.add(tag)
+        assert not any(name.startswith("on") for name, _ in attrs)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
 
 
 def prepare(folder: Path, tokenizer: Path, **pack: Any) -> Path:
@@ -119,3 +141,28 @@ def test_the_report_shows_the_worst_rows_token_by_token(
     assert page.count('class="t"') == sum(rows["selected"][i] for i in worst)
     assert "<script" not in page
     assert "http" not in page
+
+
+def test_markup_in_tokens_and_names_is_shown_and_not_obeyed(bert: Any, prepared: Path, tmp_path: Path) -> None:
+    attack = "\"'><script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
+    result = clozeline.evaluate(bert, [rows_of(prepared / "masked")])
+    tokens = (
+        ScoredToken(attack, attack, None),
+        ScoredToken(attack, attack, 3.5),
+        ScoredToken(attack, attack, float("nan")),
+    )
+    row = WorstRow(masking=0, shard=0, row=0, loss=3.5, tokens=tokens)
+    comparison = compare(result, result, attack, "0" * 64)
+    page = tmp_path / "report.html"
+    page.write_text(render(attack, {"data": attack, attack: "model"}, result, comparison, [row]), encoding="utf-8")
+    elements = Elements()
+    elements.feed(page.read_text("utf-8"))
+    assert not elements.names & {"script", "img"}
+    assert "".join(elements.texts).count(attack) == 3 + 5
+    chromium = shutil.which("chromium")
+    if chromium is not None:
+        options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}"]
+        command = [chromium, *options, "--dump-dom", page.as_uri()]
+        dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        assert "<title>owned" not in dom
+        assert "Rows with the highest loss" in dom

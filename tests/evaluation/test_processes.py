@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def test_one_two_and_three_processes_find_the_same_to_the_last_bit(
     for count in (1, 2, 3):
         out = tmp_path / str(count)
         out.mkdir()
-        for process in run(count, prepared, out, -1, *(tmp_path / kind for kind in KINDS)):
+        for process in run(count, prepared, out, *(tmp_path / kind for kind in KINDS)):
             assert process.returncode == 0, process.stderr
         found += [json.loads((out / f"{rank}.json").read_text()) for rank in range(count)]
     for other in found[1:]:
@@ -69,10 +70,14 @@ def test_one_two_and_three_processes_find_the_same_to_the_last_bit(
         assert [r["loss"] for r in limited] == pytest.approx([limited[0]["loss"]] * 4, rel=1e-6)
 
 
-def test_a_lost_process_is_an_error_and_not_a_smaller_sum(prepared: Path, bert_folder: Path, tmp_path: Path) -> None:
-    processes = run(3, prepared, tmp_path, 1, bert_folder)
-    for rank in (0, 2):
-        assert processes[rank].returncode != 0
+@pytest.mark.parametrize(("lost", "after"), [(1, 0), (1, 6), (0, 6)])
+def test_a_lost_process_is_an_error_and_not_a_smaller_sum(
+    lost: int, after: int, prepared: Path, bert_folder: Path, tmp_path: Path
+) -> None:
+    processes = run(3, prepared, tmp_path, "lose", lost, after, bert_folder)
+    assert processes[lost].returncode == -signal.SIGKILL
+    for rank in {0, 1, 2} - {lost}:
+        assert processes[rank].returncode == 1
         assert "another process was lost" in processes[rank].stderr
     assert not list(tmp_path.iterdir())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import plain_losses, rows_of, tiny_model
+from tiny_models import LENGTH, FixedLogits, plain_losses, rows_of, tiny_model
 
 import clozeline
-from clozeline.evaluation.evaluate import EvaluateOptions
+from clozeline.evaluation.evaluate import EvaluateOptions, make_scorer
 from clozeline.store.dataset import Data
 
 
@@ -72,6 +74,14 @@ def test_too_large_batches_are_halved_until_they_fit(prepared: Path, bert: Any) 
     assert "do not fit into the memory" in warnings[0]
 
 
+def test_what_fits_is_found_out_before_the_first_row(prepared: Path, bert: Any) -> None:
+    warnings: list[str] = []
+    scorer = make_scorer(Small(bert), EvaluateOptions(), None, warnings.append)
+    assert scorer.probe(64, LENGTH) == 2
+    assert [w.split(":")[1] for w in warnings] == [f" going on with {n} at once" for n in (32, 16, 8, 4, 2)]
+    assert scorer.probe(3, LENGTH) == 3
+
+
 def test_a_row_that_does_not_fit_alone_is_an_error(prepared: Path) -> None:
     class Tiny(torch.nn.Module):
         def forward(self, input_ids: torch.Tensor, **more: torch.Tensor) -> Any:
@@ -79,6 +89,8 @@ def test_a_row_that_does_not_fit_alone_is_an_error(prepared: Path) -> None:
 
     with pytest.raises(clozeline.ConfigError, match="one row does not fit"):
         clozeline.evaluate(Tiny(), [rows_of(prepared / "masked")])
+    with pytest.raises(clozeline.ConfigError, match="one row does not fit"):
+        make_scorer(Tiny(), EvaluateOptions(), None).probe(8, LENGTH)
 
 
 def test_other_errors_of_a_model_are_not_taken_for_lack_of_memory(prepared: Path) -> None:
@@ -117,7 +129,7 @@ def test_a_stopped_evaluation_goes_on_to_the_same_result(
     assert (tmp_path / "kept").exists() == (after > 0)
     model.left = 10**9
     resumed = assess(prepared, model, **common)
-    how = {"seconds", "rows_per_second", "tokens_per_second", "resumed_rows"}
+    how = {"seconds", "rows_per_second", "tokens_per_second", "resumed_rows", "padding_share"}
     assert {k: v for k, v in resumed.to_json().items() if k not in how} == {
         k: v for k, v in whole.to_json().items() if k not in how
     }
@@ -147,12 +159,34 @@ def test_a_checkpoint_of_other_work_is_refused(
         assess(prepared, model, **common, resume=True)
 
 
-def test_bf16_is_near_float32_and_its_softmax_is_float32(prepared: Path, bert: Any) -> None:
-    """On the CPU; the code is that of a GPU."""
-    exact, rough = (assess(prepared, bert, compute=EvaluateOptions(dtype=d)) for d in ("float32", "bf16"))
-    assert rough.dtype == "bf16"
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bf16", 1e-2), ("fp16", 1e-3)])
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_half_precision_is_near_float32(
+    kind: str, dtype: str, tolerance: float, prepared: Path, vocabulary_size: int
+) -> None:
+    """On the CPU; the code is that of a GPU. The softmax is float32 still: equal logits give ln V to the last digit."""
+    model = tiny_model(kind, vocabulary_size)
+    exact, rough = (assess(prepared, model, compute=EvaluateOptions(dtype=d)) for d in ("float32", dtype))
+    assert rough.dtype == dtype
     assert exact.loss != rough.loss
-    assert rough.loss == pytest.approx(exact.loss, rel=2e-2)
+    assert rough.loss == pytest.approx(exact.loss, rel=tolerance)
+    sums = [r.row_scores.columns()["loss_sum"] for r in (exact, rough)]
+    np.testing.assert_allclose(*sums, rtol=20 * tolerance, atol=0.1)
+    flat = assess(prepared, FixedLogits(vocabulary_size), compute=EvaluateOptions(dtype=dtype))
+    assert flat.loss == pytest.approx(math.log(vocabulary_size), rel=1e-15)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile needs a compiler")
+@pytest.mark.filterwarnings("ignore")  # of torch's own parts
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_a_compiled_encoder_gives_the_same_loss(kind: str, prepared: Path, vocabulary_size: int) -> None:
+    model = tiny_model(kind, vocabulary_size)
+    plain, compiled = (assess(prepared, model, batch_rows=7, compute=EvaluateOptions(compile=c)) for c in (False, True))
+    assert compiled.loss == pytest.approx(plain.loss, rel=1e-6)
+    assert compiled.selected_tokens == plain.selected_tokens
+    frames = torch._dynamo.utils.counters["frames"]
+    assert frames["ok"] > 0, "nothing was compiled"
 
 
 def test_the_paired_error_is_smaller_than_that_of_two_separate_losses(prepared: Path, bert: Any) -> None:

@@ -12,7 +12,7 @@ from clozeline.store.dataset import Data
 
 SHARD = ShardOptions(num_shards=3, select=SelectOptions(seed=1, shuffle=True, deduplicate=True))
 PACK = PackOptions(max_length=64)
-MASK = MaskOptions(seed=11, copies=2)
+MASK = MaskOptions(seed=1, copies=2)  # `run` has one seed for all
 STAGES = ("shard", "pack", "mask", "prepare")
 
 
@@ -53,12 +53,14 @@ class Stages:
         """The same by the command line, with two worker processes."""
         shard = ["--num-shards", "3", "--shuffle", "--deduplicate", "--seed", "1"]
         pack = ["--tokenizer", str(self.tokenizer), "--max-length", "64", "--engine", "tokenizers"]
+        mask = ["--copies", "2"]
         arguments = {
             "shard": ["shard", self.corpus, dest, *shard],
             "pack": ["pack", self.folder / "text", dest, *pack],
-            "mask": ["mask", self.folder / "packed", dest, "--seed", "11", "--copies", "2"],
+            "mask": ["mask", self.folder / "packed", dest, "--seed", "1", *mask],
+            "prepare": ["run", self.corpus, dest, *shard, *pack, *mask],
         }[stage]
-        return [*map(str, arguments), "-j", "2", "-q"]
+        return [*map(str, arguments), "-j", "2", "--executor", "processes", "-q"]
 
     def check(self, stage: str, dest: Path) -> None:
         """The data sets are those of a clean run, and nothing else lies about."""

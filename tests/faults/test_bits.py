@@ -50,6 +50,19 @@ def test_a_flipped_bit_is_found(stages: Stages, tmp_path: Path, stage: str) -> N
     assert missed(stages, tmp_path, stage, 3) == []
 
 
+def test_an_attention_mask_that_is_no_mask_is_told_of(stages: Stages, tmp_path: Path) -> None:
+    """Fault of ours: a row with more tokens than positions ended `verify` with a ValueError."""
+    dest = tmp_path / "mask"
+    shutil.copytree(stages.folder / "clean-mask", dest)
+    path = min(dest.glob("*.arrow"))
+    content = path.read_bytes()
+    ones = content.index(b"\x01" * 64)
+    path.write_bytes(content[:ones] + b"\x81" + content[ones + 1 :])
+    found = verify(dest, run=SERIAL)
+    assert not found.ok
+    assert "num_tokens is 64, attention_mask has" in str(found.to_json())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["shard", "pack", "mask"])
 def test_a_flipped_bit_is_found_in_two_hundred_places_of_each_file(stages: Stages, tmp_path: Path, stage: str) -> None:

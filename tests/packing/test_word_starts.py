@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from clozeline import (
     ConfigError,
@@ -22,7 +24,7 @@ from clozeline import (
     verify,
 )
 from clozeline.packing.engines import Engine
-from clozeline.packing.words import WordFinder
+from clozeline.packing.words import WordFinder, _jieba
 from clozeline.store.dataset import Data
 from clozeline.store.masks import mask_vocabulary
 
@@ -80,6 +82,39 @@ def test_every_han_character_is_a_word_however_many_tokens_it_has(byte_level: Pa
 def test_jieba_gives_the_words_of_chinese(byte_level: Path) -> None:
     pytest.importorskip("jieba")
     assert words(byte_level, "我来到北京清华大学", "jieba") == ["我", "来到", "北京", "清华大学"]
+
+
+@pytest.mark.filterwarnings("ignore")  # of jieba's imports
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text("我来到北京清华大学的漢ab1+%", max_size=80), st.sampled_from("，。 \n!é")),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_long_chinese_is_cut_into_the_same_words_stretch_by_stretch(parts: list[tuple[str, str]]) -> None:
+    jieba = pytest.importorskip("jieba")
+    text = "".join(run + mark for run, mark in parts)
+    assert _jieba()(text) == jieba.lcut(text)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("unit", ["漢", "我来到北京", "a", "。", " ", "漢 "])
+def test_hostile_chinese_is_cut_in_stretches_of_bounded_length(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: 100,000 times the same character, in no word with itself, took jieba 24 s and 1,000,000 a hundred times that."""
+    jieba = pytest.importorskip("jieba")
+    lengths: list[int] = []
+
+    def counted(text: str) -> list[str]:
+        lengths.append(len(text))
+        return [text]
+
+    monkeypatch.setattr(jieba, "lcut", counted)
+    text = unit * (100_000 // len(unit))
+    assert "".join(_jieba.__wrapped__()(text)) == text
+    assert max(lengths) <= 512
+    assert len(lengths) <= 2 + 100_000 // 256
 
 
 def test_jieba_joins_the_characters_of_wordpiece(tmp_path: Path, make_wordpiece: Callable[..., Path]) -> None:

@@ -83,14 +83,14 @@ def test_swapped_shards_are_found_though_their_digests_fit(work: Path) -> None:
         replace(e, bytes=o.bytes, sha256=o.sha256, rows=o.rows)
         for e, o in zip(entries, [entries[3], *entries[1:3], entries[0], *entries[4:]], strict=True)
     ]
-    data.location.write("manifest.json", replace(data.manifest, shards=tuple(swapped)).to_file().encode())
+    (data.location.path / "manifest.json").write_text(replace(data.manifest, shards=tuple(swapped)).to_file())
     assert {"metadata", "replay"} <= set(wrong(work / "masked"))
 
 
 def test_masks_of_another_seed_are_found(work: Path) -> None:
     data = Data(work / "masked")
     other = replace(data.metadata, seed=6)
-    data.location.write("manifest.json", replace(data.manifest, metadata=other).to_file().encode())
+    (data.location.path / "manifest.json").write_text(replace(data.manifest, metadata=other).to_file())
     found = wrong(work / "masked")
     assert {"metadata", "replay"} <= set(found)
     assert "seed" in found["metadata"]

@@ -45,6 +45,11 @@ _WORST = 10  # rows in the report, token by token
 @seed_option
 @rule_options
 @click.option("--pll", is_flag=True, help="Pseudo-log-likelihood: mask every token in turn, one forward pass each.")
+@click.option(
+    "--documents-apart",
+    is_flag=True,
+    help="Let the model read each document of a row on its own, as it would alone (data packed with --boundaries).",
+)
 @click.option("--limit-rows", type=click.IntRange(1), help="So many rows, drawn from all.  [default: all]")
 @click.option(
     "--device",
@@ -61,7 +66,10 @@ _WORST = 10  # rows in the report, token by token
     help="Of matrix products; auto is bf16 on a GPU that has it, else float32. The softmax is float32 always.",
 )
 @click.option(
-    "--batch-rows", type=click.IntRange(1), help="Rows at once; halved where memory runs out.  [default: by device]"
+    "--batch-rows",
+    type=click.IntRange(1),
+    help="Rows at once, or as many positions in shorter rows; halved where memory runs out.  [default: 8,192 positions on a CPU; "
+    "131,072 on a GPU, or the half, the quarter, ... that its memory holds]",
 )
 @click.option(
     "--attention",
@@ -111,6 +119,7 @@ def command(
     from clozeline.assessment import assess
     from clozeline.evaluation.ranks import leave, process_rank
 
+    _check_places(per_row, per_document, html, values["checkpoint"])
     with _bar(quiet=quiet) as show:
         options = _options(data, values, _WORST if html else 0)
         found = assess(data, model, options, against=compare, on_progress=show, on_warning=None if quiet else warn)
@@ -125,7 +134,7 @@ def command(
         if as_json:
             print_json(found.to_json())
         else:
-            click.echo(_describe(found))
+            click.echo(_describe(found, chosen=options.batch_rows is None))
     leave()
     if result.not_finite_tokens:
         rows = ", ".join(f"row {r['row']} of shard {r['shard']}" for r in result.not_finite_rows)
@@ -140,6 +149,13 @@ def command(
         if result.loss > max_loss:
             click.echo(f"clozeline: the loss is {result.loss:.6f} nats, more than {max_loss:g}", err=True)
             raise SystemExit(EXIT_NO)
+
+
+def _check_places(*files: Path | None) -> None:
+    """Refuses places where nothing can be written, before hours of work rather than after."""
+    for file in files:
+        if file is not None and not os.access(file.parent, os.W_OK):
+            raise ConfigError(f"{file}: nothing can be written in {file.parent}; make that folder, or choose another")
 
 
 def _options(data: str, values: dict[str, Any], worst: int) -> AssessOptions:
@@ -160,7 +176,12 @@ def _options(data: str, values: dict[str, Any], worst: int) -> AssessOptions:
     return AssessOptions(
         masking=_masking(data, values) if values["mask_on_the_fly"] else None,
         worst_rows=worst,
-        compute=EvaluateOptions(dtype=values["dtype"], pseudo_likelihood=values["pll"], compile=values["compile"]),
+        compute=EvaluateOptions(
+            dtype=values["dtype"],
+            pseudo_likelihood=values["pll"],
+            documents_apart=values["documents_apart"],
+            compile=values["compile"],
+        ),
         **{name: values[name] for name in names},
     )
 
@@ -211,8 +232,12 @@ def _number(value: float | None, digits: int = 4) -> str:
     return f"{value:,.{digits}f}" if math.isfinite(value) else str(value)
 
 
-def _describe(found: Assessment) -> str:
-    """For people."""
+def _describe(found: Assessment, *, chosen: bool) -> str:
+    """For people.
+
+    Args:
+        chosen: the number of rows at once was not given.
+    """
     result = found.result
     lines = [f"{found.data}: {result.selected_tokens:,} tokens selected in {result.rows:,} rows"]
     if result.loss is None:
@@ -239,11 +264,15 @@ def _describe(found: Assessment) -> str:
         if other.interval is not None:
             interval = f" (95 %: {other.interval[0]:+.4f} to {other.interval[1]:+.4f}, paired by row)"
         lines.append(f"  {other.model}: loss {_number(other.loss)}, difference {_number(other.difference)}{interval}")
-    lines.append(
-        f"  {result.rows_per_second:,.1f} rows/s, {result.tokens_per_second:,.0f} tokens/s on {result.device}, {result.dtype}, "
-        f"{result.processes} process{'es' if result.processes > 1 else ''}, {result.batch_rows} rows at once, head at "
-        f"{result.head}"
-    )
+    if result.context == "document":
+        lines.append("  read        document by document")
+    by = ", as suits the device" if chosen else ""
+    processes = f"{result.processes} process{'es' if result.processes > 1 else ''}"
+    speed = f"{result.rows_per_second:,.1f} rows/s, {result.tokens_per_second:,.0f} tokens/s"
+    lines += [
+        f"  speed       {speed} on {result.device}, {result.dtype}, {processes}",
+        f"  computed    {result.batch_rows} rows at once{by}; {result.padding_share:.1%} padding; head at {result.head}",
+    ]
     return "\n".join(lines)
 
 

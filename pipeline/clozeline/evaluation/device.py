@@ -52,6 +52,10 @@ def find_dtype(name: str, device: torch.device) -> torch.dtype | None:
     return DTYPES[name]
 
 
-def first_batch_rows(device: torch.device, row_length: int) -> int:
-    """Rows to try at once: 16 rows of 512 on a CPU, 256 on a GPU."""
-    return max(1, _POSITIONS_AT_ONCE[device.type] // row_length)
+def positions_at_once(device: torch.device) -> int:
+    """Positions that keep a device busy; more of them take memory and save next to no time.
+
+    On a CPU, with the shape of bert-base, rows of 512 take 1.7 s of CPU each one by one, 0.92 in fours, 0.82 in eights and 0.77 in
+    sixteens.
+    """
+    return _POSITIONS_AT_ONCE[device.type]

@@ -60,14 +60,16 @@ class EvaluateOptions:
         dtype: of the matrix products: "float32", "bf16", "fp16" (autocast; the softmax is float32 always), or "auto": bf16 on a
             GPU that has it, else float32.
         pseudo_likelihood: mask every token of the text in turn, one forward pass each, instead of using labels.
-        batch_rows: rows at once on the device; None for as many as come together (pseudo-likelihood: as fit by a rule of thumb).
-            Halved as often as memory asks for it.
+        documents_apart: let the model read each document of a row on its own, as it would alone; needs `document_lengths`.
+        batch_rows: rows at once on the device, or as many positions in shorter rows; None for as many as come together
+            (pseudo-likelihood: as suit the device). Halved as often as memory asks for it.
         compile: pass the encoder through `torch.compile`.
     """
 
     dtype: str = "float32"
     batch_rows: int | None = None
     pseudo_likelihood: bool = False
+    documents_apart: bool = False
     compile: bool = False
 
 
@@ -92,7 +94,8 @@ def evaluate(
         batches: dicts of tensors or arrays: `input_ids` (B, L), `labels` (B, L) with the original id where selected and -100
             elsewhere, `attention_mask` (B, L) with 0 for padding; `shard` and `row` (B,) say which row it is, and `masking` (B,)
             which masking of it. Rows without these are numbered as they come. `document_lengths` (B, S), tokens of each document
-            in the row, adds figures by document.
+            in the row, adds figures by document. Rows of a batch are computed in the order of their lengths, so that little
+            padding is; large batches of rows of many lengths are fastest.
         tokenizer: of the data: its mask id tells the actions apart. Taken from a `TokenStream` or `TokenLoader`.
         expected_rows: of all processes together, to be held against what was scored.
 
@@ -114,6 +117,7 @@ def evaluate(
         every_token=options.pseudo_likelihood,
         vocabulary_size=scorer.vocabulary_size,
         first_row=resumed_rows,
+        apart=options.documents_apart,
     )
     waiting: deque[tuple[RowBatch, Pending]] = deque()
     begun = time.perf_counter()
@@ -133,7 +137,7 @@ def evaluate(
     try:
         for number, raw in enumerate(batches, start=resumed):
             batch = reader.read(raw)
-            waiting.append((batch, scorer.launch(batch.inputs, batch.selected)))
+            waiting.append((batch, scorer.launch(batch)))
             if len(waiting) >= _IN_FLIGHT or device.type == "cpu":
                 settle()
             if checkpoint is not None and checkpoint.due():
@@ -145,8 +149,8 @@ def evaluate(
     finally:
         for module, training in modes:
             module.training = training
-    facts = np.array([resumed_rows, scorer.largest_batch]), np.array([time.perf_counter() - begun])
-    mine = {**totals.state(), "facts": facts[0], "seconds": facts[1]}
+    facts = np.array([resumed_rows, scorer.largest_batch, scorer.positions, scorer.tokens])
+    mine = {**totals.state(), "facts": facts, "seconds": np.array([time.perf_counter() - begun])}
     everything, states = Totals(), gather(mine)
     for state in states:
         everything.merge(state)
@@ -155,15 +159,18 @@ def evaluate(
             f"{len(everything.rows):,} rows were scored, {expected_rows:,} expected: a part of the data was not read, or a "
             "process was lost; there is no result"
         )
+    resumed_rows, _, positions, tokens = np.sum([s["facts"] for s in states], axis=0).tolist()
     return summarise(
         everything,
         special,
         seconds=max(float(s["seconds"][0]) for s in states),
-        resumed_rows=sum(int(s["facts"][0]) for s in states),
+        resumed_rows=resumed_rows,
         head=scorer.head,
+        context="document" if options.documents_apart else "row",
         device=_name(device),
         dtype={None: "float32", torch.bfloat16: "bf16", torch.float16: "fp16"}[scorer.dtype],
         batch_rows=max(int(s["facts"][1]) for s in states),
+        padding_share=1 - tokens / positions if positions else 0.0,
         processes=process_count(),
     )
 
@@ -183,6 +190,7 @@ def make_scorer(
         device,
         find_dtype(options.dtype, device),
         mask_id=tokenizer.mask_id if tokenizer is not None and options.pseudo_likelihood else None,
+        pad_id=0 if tokenizer is None else tokenizer.pad_id,
         batch_rows=options.batch_rows,
         compile=options.compile,
         on_warning=on_warning,

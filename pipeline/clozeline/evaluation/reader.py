@@ -1,6 +1,6 @@
 """Batches as they come, checked and taken apart: what the model sees, which tokens are scored, and which rows they are in.
 
-Shapes: B rows of L positions, N selected tokens and D documents in them, T positions that are not padding.
+Shapes: B rows of L positions; N selected tokens, D documents and S sequences in them; T positions that are not padding.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clozeline.errors import DataError
+from clozeline.evaluation.sequences import Sequences, documents_of, whole_rows
 from clozeline.mask_function import IGNORE
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class Selected:
     Attributes:
         rows, positions: int64 (N,), where: row within the batch, position within the row.
         labels, inputs: int64 (N,), the original ids and what stands in their place.
+        sequences: int64 (N,), index into the batch's sequences.
         documents: int64 (N,), index into the batch's documents; None where rows come without boundaries.
     """
 
@@ -33,6 +35,7 @@ class Selected:
     positions: NDArray[np.int64]
     labels: NDArray[np.int64]
     inputs: NDArray[np.int64]
+    sequences: NDArray[np.int64]
     documents: NDArray[np.int64] | None = None
 
 
@@ -41,14 +44,16 @@ class RowBatch:
     """A batch.
 
     Attributes:
-        inputs: int64 (B, L'), what the model is called with: `input_ids`; `attention_mask` where there is padding; and
-            `token_type_ids` where they come along. L' <= L leaves out what is padding in every row.
+        inputs: (B, L), what the model is called with: int64 `input_ids`, bool `attention_mask`, and int64 `token_type_ids` where
+            they come along.
+        sequences: the stretches of rows that the model reads, each on its own: rows without their padding, or documents.
         identity: int64 (4, B): masking, shard, row, tokens that are not padding.
         documents: int64 (5, D): masking, shard, row, document within the row, its tokens; None without boundaries.
         original: int64 (T,), the original ids of all positions that are not padding.
     """
 
     inputs: dict[str, NDArray[Any]]
+    sequences: Sequences
     identity: NDArray[np.int64]
     documents: NDArray[np.int64] | None
     original: NDArray[np.int64]
@@ -60,22 +65,30 @@ class BatchReader:
 
     Args:
         every_token: select each token of the text, whatever the labels say.
+        apart: each document of a row is a sequence of its own.
         vocabulary_size: ids that the model knows.
         first_row: number of the first row, where rows come without identity.
     """
 
     def __init__(
-        self, tokenizer: TokenizerFacts | None, *, every_token: bool, vocabulary_size: int, first_row: int
+        self,
+        tokenizer: TokenizerFacts | None,
+        *,
+        every_token: bool,
+        vocabulary_size: int,
+        first_row: int,
+        apart: bool = False,
     ) -> None:
         self._special = np.array(tokenizer.special_ids if tokenizer is not None else (), np.int64)
         self._mask_id = -1 if tokenizer is None else tokenizer.mask_id
-        self._every_token, self._vocabulary_size, self._next = every_token, vocabulary_size, first_row
+        self._every_token, self._apart = every_token, apart
+        self._vocabulary_size, self._next = vocabulary_size, first_row
 
     def read(self, raw: dict[str, Any]) -> RowBatch:
         """Takes a batch apart; rows with the number -1, which only fill a batch up, are left out.
 
         Raises:
-            DataError: no labels, or an id that the model does not know.
+            DataError: no labels, no boundaries where documents are to be told apart, or an id that the model does not know.
         """
         batch = {name: np.asarray(value) for name, value in raw.items()}
         if "row" in batch and (batch["row"] < 0).any():
@@ -97,14 +110,17 @@ class BatchReader:
         there = np.full(len(rows), self._mask_id) if self._every_token else ids[rows, positions]
         lengths = batch.get("document_lengths")
         documents, document = (None, None) if lengths is None else _documents(lengths, identity, rows, positions)
-        width = int(np.flatnonzero((real | chosen).any(axis=0)).max(initial=-1)) + 1
-        inputs = {"input_ids": ids[:, :width]}
-        if not real[:, :width].all():
-            inputs["attention_mask"] = real[:, :width].astype(np.int64)
+        inputs = {"input_ids": ids, "attention_mask": real}
         if "token_type_ids" in batch:
-            inputs["token_type_ids"] = batch["token_type_ids"][:, :width].astype(np.int64)
-        selected = Selected(rows, positions, original[rows, positions], there, document)
-        return RowBatch(inputs, identity, documents, original[real], selected)
+            inputs["token_type_ids"] = batch["token_type_ids"].astype(np.int64, copy=False)
+        if not self._apart:
+            sequences, sequence = whole_rows(real | chosen), rows
+        elif lengths is None or document is None:
+            raise DataError("the rows do not tell where their documents begin: pack with --boundaries")
+        else:
+            sequences, sequence = documents_of(lengths), document
+        selected = Selected(rows, positions, original[rows, positions], there, sequence, document)
+        return RowBatch(inputs, sequences, identity, documents, original[real], selected)
 
     def _identify(self, batch: dict[str, NDArray[Any]], real: NDArray[np.bool_]) -> NDArray[np.int64]:
         identity = np.zeros((4, len(real)), np.int64)
@@ -138,5 +154,12 @@ def _documents(
     documents = np.concatenate([identity[:3, row], [place, lengths[row, place]]])
     # Documents end at the cumulated lengths: [3, 2, 0] -> [3, 5, 5], and position 3 is behind one end.
     ends = np.cumsum(lengths, axis=1, dtype=np.int64)
+    outside = np.flatnonzero(positions >= ends[rows, -1])
+    if len(outside):
+        masking, shard, number = identity[:3, rows[outside[0]]].tolist()
+        raise DataError(
+            f"row {number} of shard {shard}, masking {masking}: position {positions[outside[0]]} is selected and belongs to no "
+            "document; make the data again"
+        )
     before = np.concatenate([[0], np.cumsum((lengths > 0).sum(axis=1))[:-1]])
     return documents, before[rows] + (positions[:, None] >= ends[rows]).sum(axis=1)

@@ -35,8 +35,10 @@ class EvaluateResult:
         by: groups of the selected tokens: "action", "position", "row_length", "masks_in_row", "frequency_decile",
             and with document boundaries "document_length".
         not_finite_tokens, not_finite_rows: tokens without a finite loss, and the first 20 rows that hold them.
+        context: what the model saw around a token: its "row", or its "document" only.
         head: where the vocabulary head was computed: "selected positions" or "every position".
-        device, dtype, batch_rows, processes: how; `batch_rows` is what was left after halving for memory.
+        device, dtype, batch_rows, processes: how; `batch_rows` is rows of full length at once, after halving for memory.
+        padding_share: of the positions computed in this run.
         seconds, rows_per_second, tokens_per_second: of this run, all processes together; rows that `resumed_rows` counts were
             done before and are not in the rates.
         row_scores: every row, in the order of (masking, shard, row); not in the JSON.
@@ -58,10 +60,12 @@ class EvaluateResult:
     by: dict[str, tuple[Group, ...]]
     not_finite_tokens: int
     not_finite_rows: tuple[dict[str, int], ...]
+    context: str
     head: str
     device: str
     dtype: str
     batch_rows: int
+    padding_share: float
     processes: int
     seconds: float
     rows_per_second: float

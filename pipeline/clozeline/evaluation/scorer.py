@@ -1,6 +1,7 @@
 """The loss kernel: a batch and a model in, one score per selected token out.
 
-Shapes: B rows of L positions, N selected positions in them, H hidden units, V logits.
+Shapes: B rows of L positions, S sequences and N selected tokens in them; W positions of the longest of some sequences; H hidden
+units, V logits.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 
 from clozeline.errors import ConfigError
-from clozeline.evaluation.device import first_batch_rows
+from clozeline.evaluation.device import positions_at_once
 from clozeline.evaluation.heads import find_head
+from clozeline.evaluation.sequences import in_turn, take
 from clozeline.evaluation.tally import TokenScores
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
-    from clozeline.evaluation.reader import Selected
+    from clozeline.evaluation.reader import RowBatch
 
 LOGITS_AT_ONCE = 2**25  # elements; 128 MiB as float32
 _TOP = 5
@@ -65,17 +67,20 @@ class Pending:
     """Scores on their way.
 
     Attributes:
-        parts: losses and counts, as `score_logits` gives them, still on the device.
+        tokens: int64 arrays: which of the batch's N tokens each part holds.
+        parts: their losses and counts, as `score_logits` gives them, still on the device.
     """
 
+    tokens: list[NDArray[np.int64]]
     parts: list[tuple[Tensor, Tensor]]
 
     def scores(self) -> TokenScores:
-        """On the host; waits for the device."""
+        """On the host, in the order of the batch; waits for the device."""
         if not self.parts:
             return TokenScores(np.zeros(0), np.zeros(0, np.int64))
         loss, above = (torch.cat(column).cpu() for column in zip(*self.parts, strict=True))
-        return TokenScores(loss.double().numpy(), above.numpy())
+        order = np.argsort(np.concatenate(self.tokens), kind="stable")
+        return TokenScores(loss.double().numpy()[order], above.numpy()[order])
 
 
 class Scorer:
@@ -86,15 +91,18 @@ class Scorer:
             returns logits (B, L, V) as `.logits`, as the first of a tuple, or bare. In evaluation mode.
         device: where the model is.
         dtype: of the matrix products, by autocast; None for the model's own.
-        mask_id: mask each selected token on its own, one row each (Salazar et al. 2020, section 2.3); None where the rows are
-            masked already.
-        batch_rows: rows at once; None for all that come together, or with `mask_id` for a number that suits the device.
+        mask_id: mask each selected token on its own, in a copy of its sequence (Salazar et al. 2020, section 2.3); None where the
+            rows are masked already.
+        pad_id: fills shorter sequences up.
+        batch_rows: rows of length L at once, or as many positions in shorter sequences; None for all that come together, or with
+            `mask_id` for a number that suits the device.
         compile: pass the encoder through `torch.compile`.
 
     Attributes:
         head: "selected positions", or "every position" where the head cannot be called apart.
         dtype, device: as given.
-        largest_batch: rows of the largest batch so far.
+        largest_batch: rows of length L, B at most, that went at once so far; less after memory ran out.
+        positions, tokens: computed so far, with padding and without.
         vocabulary_size: ids that the model knows.
     """
 
@@ -105,13 +113,15 @@ class Scorer:
         dtype: torch.dtype | None = None,
         *,
         mask_id: int | None = None,
+        pad_id: int = 0,
         batch_rows: int | None = None,
         compile: bool = False,
         on_warning: Callable[[str], None] | None = None,
     ) -> None:
-        self.dtype, self.device, self._mask_id = dtype, device, mask_id
+        self.dtype, self.device, self._mask_id, self._pad_id = dtype, device, mask_id, pad_id
         self._batch_rows, self._warn = batch_rows, on_warning
-        self.largest_batch = 0
+        self._limit: int | None = None  # positions at once; known once memory has run out
+        self.largest_batch = self.positions = self.tokens = 0
         self._head = find_head(model)
         encoder: Any = model.base_model if self._head is not None else model
         self._segments = _takes_segments(encoder)
@@ -119,68 +129,119 @@ class Scorer:
         self.head = "every position" if self._head is None else "selected positions"
         self.vocabulary_size = vocabulary_rows(model)
 
-    def launch(self, inputs: dict[str, NDArray[Any]], selected: Selected) -> Pending:
+    def launch(self, batch: RowBatch) -> Pending:
         """Starts the computation of a batch; on a GPU it goes on while the host does other things.
 
+        Raises:
+            ConfigError: a single sequence does not fit into the device's memory.
+        """
+        rows, length = batch.inputs["input_ids"].shape
+        # A unit is what the model is called with: a sequence that holds selected tokens, or a copy of it for each of them.
+        sequence = batch.selected.sequences
+        if self._mask_id is None:
+            units, unit = np.unique(sequence, return_inverse=True)
+        else:
+            units, unit = sequence, np.arange(len(sequence))
+        order = in_turn(batch.sequences.lengths[units])
+        lengths = batch.sequences.lengths[units[order]]
+        turn = np.empty_like(order)
+        turn[order] = np.arange(len(order))
+        tokens = np.argsort(turn[unit], kind="stable")
+        token_turns = turn[unit][tokens]
+        pending = Pending([], [])
+        done = 0
+        while done < len(order):
+            most = self._positions(rows, length)
+            stop = done + take(lengths, done, most)
+            first, last = np.searchsorted(token_turns, (done, stop))
+            here = tokens[first:last]
+            part = self._tried(self._run, batch, units[order[done:stop]], here, token_turns[first:last] - done)
+            if part is None:
+                self._limit = self._half(stop - done, int(lengths[done])) * int(lengths[done])
+                self.largest_batch = 0
+                continue
+            self.largest_batch = max(self.largest_batch, min(rows, max(1, most // max(1, length))))
+            self.positions += (stop - done) * int(lengths[done])
+            self.tokens += int(lengths[done:stop].sum())
+            pending.tokens.append(here)
+            pending.parts.append(part)
+            done = stop
+        return pending
+
+    def _positions(self, rows: int, length: int) -> int:
+        """How many positions to compute at once."""
+        if self._limit is not None:
+            return self._limit
+        if self._batch_rows is not None:
+            return self._batch_rows * length
+        return rows * length if self._mask_id is None else max(length, positions_at_once(self.device))
+
+    def probe(self, rows: int, length: int) -> int:
+        """The most rows that the device's memory holds at once: the number given, or its half, its quarter, ..., by trying.
+
         Args:
-            inputs: what the model is called with, (B, L) each.
-            selected: positions to score.
+            length: of each row; a quarter of its positions are scored.
 
         Raises:
-            ConfigError: a single row does not fit into the device's memory.
+            ConfigError: a single row does not fit.
         """
-        parts = []
-        if not self._segments:
-            inputs = {name: values for name, values in inputs.items() if name != "token_type_ids"}
-        # What is done at once is rows, or with `mask_id` tokens, each of which makes a row.
-        units = len(inputs["input_ids"] if self._mask_id is None else selected.rows)
-        usual = units if self._mask_id is None else first_batch_rows(self.device, max(1, inputs["input_ids"].shape[1]))
-        start = 0
-        while start < units:
-            stop = min(units, start + (self._batch_rows or usual))
-            try:
-                part = self._run(inputs, selected, start, stop)
-            except RuntimeError as error:
-                if not _out_of_memory(error):
-                    raise
-                self._halve(stop - start)
-                continue
-            self.largest_batch = max(self.largest_batch, stop - start)
-            parts += [part] if part is not None else []
-            start = stop
-        return Pending(parts)
+        while self._tried(self._blank, rows, length) is None:
+            rows = self._half(rows, length)
+        return rows
 
-    def _halve(self, rows: int) -> None:
-        if rows == 1:
+    def _blank(self, rows: int, length: int) -> tuple[Tensor, Tensor]:
+        ids = np.zeros((rows, length), np.int64)
+        index = np.arange(0, rows * length, 4)
+        inputs = {"input_ids": self._send(ids), "attention_mask": self._send(np.ones_like(ids))}
+        return self._score(inputs, self._send(index), self._send(np.zeros_like(index)))
+
+    @staticmethod
+    def _tried(run: Callable[..., tuple[Tensor, Tensor]], *arguments: Any) -> tuple[Tensor, Tensor] | None:
+        """What it returns; None where memory runs out."""
+        try:
+            return run(*arguments)
+        except RuntimeError as error:
+            if not _out_of_memory(error):
+                raise
+        return None  # not within the handler, whose error would keep alive what filled the memory
+
+    def _half(self, count: int, length: int) -> int:
+        """Half of a number of rows that does not fit into memory."""
+        if count == 1:
             raise ConfigError(
-                f"one row does not fit into the memory of {self.device}; use a smaller model, --dtype bf16, or --device cpu"
-            ) from None
-        self._batch_rows = rows // 2
-        self.largest_batch = 0
+                f"one row does not fit into the memory of {self.device} ({length} positions); use a smaller model, --dtype bf16, "
+                "or --device cpu"
+            )
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         if self._warn is not None:
-            self._warn(
-                f"{rows} rows do not fit into the memory of {self.device}: going on with {self._batch_rows} at once"
-            )
+            what = f"{count} rows of {length} positions do not fit into the memory of {self.device}"
+            self._warn(f"{what}: going on with {count // 2} at once")
+        return count // 2
 
-    def _run(self, inputs: dict[str, Any], selected: Selected, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
-        if self._mask_id is None:
-            first, last = np.searchsorted(selected.rows, (start, stop))
-            rows, positions, labels = (
-                selected.rows[first:last] - start,
-                *(c[first:last] for c in (selected.positions, selected.labels)),
-            )
-            part = {name: values[start:stop] for name, values in inputs.items()}
-        else:
-            source, positions, labels = (c[start:stop] for c in (selected.rows, selected.positions, selected.labels))
-            rows = np.arange(stop - start)
-            part = {name: values[source] for name, values in inputs.items()}
-            part["input_ids"][rows, positions] = self._mask_id
-        if not len(labels):
-            return None
-        index = rows * inputs["input_ids"].shape[1] + positions
-        return self._score({name: self._send(v) for name, v in part.items()}, self._send(index), self._send(labels))
+    def _run(
+        self, batch: RowBatch, sequences: NDArray[np.int64], tokens: NDArray[np.int64], units: NDArray[np.int64]
+    ) -> tuple[Tensor, Tensor]:
+        """Scores some tokens.
+
+        Args:
+            sequences: the model's input, one line each.
+            tokens, units: which of the batch's tokens, and in which line each is.
+        """
+        cut = batch.sequences.cut
+        ids = cut(batch.inputs["input_ids"], sequences, self._pad_id)
+        width = ids.shape[1]
+        positions = batch.selected.positions[tokens] - batch.sequences.starts[sequences][units]
+        if self._mask_id is not None:
+            ids[units, positions] = self._mask_id
+        inputs = {"input_ids": ids}
+        there = cut(batch.inputs["attention_mask"], sequences, 0).astype(bool)
+        if not there.all():
+            inputs["attention_mask"] = there.astype(np.int64)
+        if self._segments and "token_type_ids" in batch.inputs:
+            inputs["token_type_ids"] = cut(batch.inputs["token_type_ids"], sequences, 0)
+        index, labels = units * width + positions, batch.selected.labels[tokens]
+        return self._score({name: self._send(v) for name, v in inputs.items()}, self._send(index), self._send(labels))
 
     def _send(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(array))

@@ -71,12 +71,16 @@ def score_rows(
     """
     scorer = make_scorer(model, options, tokenizer)
     reader = BatchReader(
-        tokenizer, every_token=options.pseudo_likelihood, vocabulary_size=scorer.vocabulary_size, first_row=0
+        tokenizer,
+        every_token=options.pseudo_likelihood,
+        vocabulary_size=scorer.vocabulary_size,
+        first_row=0,
+        apart=options.documents_apart,
     )
     scored = []
     for raw in rows:
         batch = reader.read(raw)
-        losses = scorer.launch(batch.inputs, batch.selected).scores().loss
+        losses = scorer.launch(batch).scores().loss
         at = dict(zip(batch.selected.positions.tolist(), range(len(losses)), strict=True))
         seen = batch.inputs["input_ids"][0, : len(batch.original)].tolist()
         masking, shard, row = batch.identity[:3, 0].tolist()

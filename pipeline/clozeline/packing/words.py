@@ -9,6 +9,7 @@ Shapes: T tokens of D texts.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,9 @@ _HAN = (  # the ranges that BERT's tokenizer sets apart
     (0xF900, 0xFAFF),
     (0x2F800, 0x2FA1F),
 )
+_STRETCH = 512  # characters: `jieba` takes time in the square of a run of characters that it has no words for
+# Up to something that no word of jieba holds (its words are of letters, digits and these signs), else cut hard.
+_STRETCHES = re.compile(rf"(?s).{{1,{_STRETCH}}}(?=[^\w+#&.%-]|\Z)|.{{1,{_STRETCH}}}")
 _BLANKS = np.array([0x20, 0x0A, 0x09, 0x0D, 0xA0, 0x3000], np.uint32)
 
 
@@ -121,4 +125,4 @@ def _jieba() -> Callable[[str], list[str]]:
         raise ConfigError("--word-starts jieba needs jieba: pip install 'clozeline[zh]'") from error
     jieba.setLogLevel(60)
     cut: Callable[[str], list[str]] = jieba.lcut
-    return cut
+    return lambda text: [word for stretch in _STRETCHES.findall(text) for word in cut(stretch)]
