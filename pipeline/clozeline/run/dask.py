@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import time
 from concurrent.futures import BrokenExecutor, Executor, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _CONNECT_SECONDS = 15
+_COUNT_SECONDS = 5  # between questions how many workers there are
 
 # For a cluster of our own, without what dask does beside running jobs. By default it samples the stack of every worker a hundred
 # times a second, looks fifty times a second whether event loops are late, and has malloc give back memory at once that the next
@@ -32,15 +34,21 @@ LEAN: dict[str, Any] = {
 
 
 class Cluster(Executor):
-    """A dask client as an executor that fails as others do: with BrokenExecutor for jobs whose workers or scheduler are lost.
-
-    Attributes:
-        workers: jobs that it runs at a time.
-    """
+    """A dask client as an executor that fails as others do: with BrokenExecutor for jobs whose workers or scheduler are lost."""
 
     def __init__(self, client: Any) -> None:
+        self._client = client
         self._executor = client.get_executor(pure=False)
-        self.workers = sum(client.nthreads().values())
+        self._workers, self._asked = 0, float("-inf")
+
+    @property
+    def workers(self) -> int:
+        """Jobs that it runs at a time: workers come and go."""
+        if time.monotonic() >= self._asked + _COUNT_SECONDS:
+            with contextlib.suppress(Exception):  # a lost scheduler is told of by the jobs
+                self._workers = sum(self._client.nthreads().values())
+            self._asked = time.monotonic()
+        return max(1, self._workers)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         from distributed import KilledWorker
