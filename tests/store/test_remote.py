@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import mmap
+import os
 import platform
 import signal
 import subprocess
@@ -174,21 +175,25 @@ def test_a_second_writer_to_a_url_is_kept_out_and_a_killed_one_is_not_for_ever(
     assert ".clozeline" not in names
 
 
-@pytest.mark.parametrize("host", ["elsewhere", "here"])
-def test_a_lock_left_behind_on_another_host_is_named_and_one_of_this_host_is_taken_over(host: str) -> None:
-    """No process has the number 0x7FFFFFFF here; whether it lives elsewhere nobody can say."""
-    place = RemoteLocation(f"memory://locks-{host}/out")
-    name = platform.node() if host == "here" else "node7"
-    place.write(".clozeline/lock", json.dumps({"host": name, "pid": 2**31 - 1, "since": "then"}).encode())
-    if host == "here":
-        with place.lock():
-            pass
-        assert not place.exists(".clozeline/lock")
-    else:
-        message = r"process 2147483647 on node7 since then; .* remove memory://locks-elsewhere/out/\.clozeline/lock"
-        with pytest.raises(DestinationError, match=message), place.lock():
-            pass
-        assert place.exists(".clozeline/lock")
+@pytest.mark.parametrize("pid", [2**31 - 1, os.getpid()])
+def test_a_lock_left_behind_on_this_host_is_taken_over(pid: int) -> None:
+    """No process has that number, or this one has it, which holds no lock: it ran in this container before a restart."""
+    place = RemoteLocation(f"memory://locks-here-{pid}/out")
+    left = {"host": platform.node(), "pid": pid, "since": "then", "nonce": "aa"}
+    place.write(".clozeline/lock", json.dumps(left).encode())
+    with place.lock():
+        pass
+    assert not place.exists(".clozeline/lock")
+
+
+def test_a_lock_left_behind_on_another_host_is_named() -> None:
+    """Whether its process lives nobody can say."""
+    place = RemoteLocation("memory://locks-elsewhere/out")
+    place.write(".clozeline/lock", json.dumps({"host": "node7", "pid": 2**31 - 1, "since": "then"}).encode())
+    message = r"process 2147483647 on node7 since then; .* remove memory://locks-elsewhere/out/\.clozeline/lock"
+    with pytest.raises(DestinationError, match=message), place.lock():
+        pass
+    assert place.exists(".clozeline/lock")
 
 
 def test_one_of_two_writers_gets_the_lock() -> None:
@@ -197,6 +202,33 @@ def test_one_of_two_writers_gets_the_lock() -> None:
         pass
     with place.lock():
         pass
+
+
+def test_of_many_writers_at_once_one_gets_the_lock(s3: dict[str, str]) -> None:
+    code = """
+from threading import Barrier, Thread
+from clozeline.errors import DestinationError
+from clozeline.store.remote import RemoteLocation
+import fsspec
+
+fsspec.filesystem("s3").mkdir("s3://race", exist_ok=True)
+place, together, held = RemoteLocation("s3://race/out"), Barrier(6), []
+
+def enter():
+    together.wait()
+    try:
+        with place.lock():
+            held.append(True)
+            together.wait()
+    except DestinationError:
+        together.wait()
+
+threads = [Thread(target=enter) for _ in range(6)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(held), place.exists(".clozeline/lock"))
+"""
+    assert python(code, s3).split() == ["1", "False"]
 
 
 def test_folders_are_made_where_a_store_has_them(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clozeline.errors import TokenizerError
 from clozeline.store.location import find_location
 from clozeline.store.manifest import TokenizerFacts, digest, to_bits, to_ranges
-from clozeline.store.remote import is_url
+from clozeline.store.objects import is_url
 
 if TYPE_CHECKING:
     import os

@@ -15,7 +15,7 @@ from clozeline.errors import InputError
 from clozeline.sharding.compression import DAMAGE, ENDINGS, open_compressed
 from clozeline.sharding.encoding import AUTO, Transcoded, detect, named
 from clozeline.sharding.options import WIKI_FILE
-from clozeline.store.remote import file_facts, find_objects, is_url, open_file
+from clozeline.store.objects import file_facts, find_objects, is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from clozeline.errors import InputError
-from clozeline.store.remote import is_url, open_file
+from clozeline.store.objects import is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
