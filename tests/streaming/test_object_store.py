@@ -46,7 +46,8 @@ def start(
     attempts: int = 5,
 ) -> subprocess.Popen[str]:
     script = folder.parent / "read.py"
-    script.write_text(READ)
+    if not script.exists():  # another may be reading it
+        script.write_text(READ)
     argv = [sys.executable, str(script), url, str(folder), str(size), str(workers), method, str(attempts)]
     return subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -46,7 +46,7 @@ def select(
             # Most positions are not selected: look up what is special only where the word would select. A word's upper half is
             # below the limit exactly when the word is below the limit with 32 zeros behind it.
             index = np.flatnonzero(words < np.uint64(limit << 32) if limit < 2**32 else np.ones(words.shape, bool))
-            index = index[vocabulary.maskable[ids.reshape(-1)[index]]]
+            index = index[vocabulary.maskable.take(ids.reshape(-1).take(index))]
             index = _cap_tokens(index, drawn, rule)
         else:
             index = _exact_tokens(drawn, vocabulary.maskable[ids], rule)
