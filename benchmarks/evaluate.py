@@ -24,7 +24,7 @@ import torch
 import transformers
 
 import clozeline
-from harness import english_rows
+from harness import english_rows, record
 
 CONTENDERS = ("plain loop", "Trainer.evaluate", "clozeline")
 
@@ -160,18 +160,23 @@ def main() -> None:
             command = [sys.executable, __file__, *given, "--contender", name]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
             found[name].append(json.loads(done.stdout.splitlines()[-1]))
-    print(f"{args.rows} rows, {args.batch_rows} at once, {args.device}, {args.dtype}; medians of {args.repeats}")
-    print("contender          rows/s  x plain  CPU s/row  x plain  peak MiB  logits MiB  loss")
+    figures = {}
     for name, runs in found.items():
         row = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
         pairs = list(zip(runs, found["plain loop"], strict=True))
-        wall = statistics.median(mine["rows_per_second"] / plain["rows_per_second"] for mine, plain in pairs)
-        cpu = statistics.median(plain["cpu"] / mine["cpu"] for mine, plain in pairs)
-        used = "" if args.peak_tflops is None else f"  MFU {row['tflops'] / args.peak_tflops:.1%}"
-        figures = (
-            f"{row['rows_per_second']:7.3f}  {wall:7.2f}  {row['cpu']:9.3f}  {cpu:7.2f}  {row['peak'] / 2**20:8.0f}"
-        )
-        print(f"{name:<17} {figures}  {row['logits'] / 2**20:10.1f}  {row['loss']:.6f}{used}")
+        figures[name] = {
+            "rows/s": row["rows_per_second"],
+            "x plain": statistics.median(mine["rows_per_second"] / plain["rows_per_second"] for mine, plain in pairs),
+            "CPU s/row": row["cpu"],
+            "x less CPU": statistics.median(plain["cpu"] / mine["cpu"] for mine, plain in pairs),
+            "peak MiB": row["peak"] / 2**20,
+            "logits MiB": row["logits"] / 2**20,
+            "loss": row["loss"],
+        }
+        if args.peak_tflops is not None:
+            figures[name]["MFU %"] = 100 * row["tflops"] / args.peak_tflops
+    title = f"Loss on {args.rows} masked rows, {args.batch_rows} at once, {args.device}, {args.dtype}"
+    print(record("evaluate", title, figures, args.repeats))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ The last line is the whole stage, `clozeline mask`, from disk to disk.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -27,7 +26,7 @@ import clozeline
 from clozeline.mask_function import MaskRule, mask_rows
 from clozeline.store.dataset import Data
 from clozeline.store.masks import mask_vocabulary
-from harness import english_rows
+from harness import english_rows, record
 
 BLOCK = 256
 Masker = Callable[[np.ndarray, int], object]
@@ -165,10 +164,11 @@ def main() -> None:
         medians["clozeline mask, disk to disk, one process"] = statistics.median(stage)
     used, step = medians["collator as people use it"], medians["its mask step on a stacked block"]
     words = medians["whole-word collator"]
-    print(f"{'':42} {'rows/s':>9} {'x as used':>10} {'x mask step':>12} {'x whole-word':>13}")
-    for name, value in medians.items():
-        print(f"{name:42} {value:9,.0f} {value / used:10.1f} {value / step:12.1f} {value / words:13.1f}")
-    print(json.dumps({"rows_per_second": {name: round(value) for name, value in medians.items()}}))
+    figures = {
+        name: {"rows/s": value, "x as used": value / used, "x mask step": value / step, "x whole-word": value / words}
+        for name, value in medians.items()
+    }
+    print(record("mask", "Masking rows of 512 in memory, rows per second of CPU, one thread", figures, args.repeats))
 
 
 NAMES = ("[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]")

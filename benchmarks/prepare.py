@@ -43,6 +43,14 @@ def reference(name: str, title: str, text: str) -> Subject:
     return Subject(name=name, title=title, cases=cases, items=("bytes", float(_size(text))))
 
 
+def memory(name: str, title: str, texts: dict[str, str]) -> Subject:
+    """Peak memory as the text grows, with as many workers."""
+    common = ("{out}", "--static", "--documents", "blank-lines", "--tokenizer", TOKENIZER)
+    common += ("-j", "2", "--executor", "processes")
+    cases = tuple(Case(name=label, argv=ours("run", text, *common), role="ours") for label, text in texts.items())
+    return Subject(name=name, title=title, cases=cases)
+
+
 def _size(path: str) -> int:
     from pathlib import Path
 
@@ -56,4 +64,9 @@ if __name__ == "__main__":
         subject("prepare-20mb", "20 MB of English to static masked rows, whole processes", str(small)),
         subject("prepare-160mb", "The same text eight times in other orders", str(large)),
         reference("prepare-tokenizers", "20 MB of English to rows by the engine of `tokenizers`", str(small)),
+        memory(
+            "prepare-memory",
+            "`run --static` by two worker processes on 20 MB, four and eight times as much",
+            {"20 MB": str(small), "80 MB": str(multiplied(small, 4)), "160 MB": str(large)},
+        ),
     )

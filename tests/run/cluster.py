@@ -16,6 +16,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LEAN = {  # as docs/cluster.md advises
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "false",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "MALLOC_TRIM_THRESHOLD_": "134217728",
+}
 QUICK = {  # what a cluster takes minutes to notice by default
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s",
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "4s",
@@ -71,6 +76,8 @@ class Cluster:
                 "--nthreads",
                 "1",
                 "--no-nanny",
+                "--memory-limit",
+                "0",
                 "--no-dashboard",
                 "--local-directory",
                 str(folder / f"local{k}"),
@@ -97,7 +104,7 @@ class Cluster:
         argv = [*prefix, sys.executable, "-m", f"distributed.cli.dask_{kind}", *arguments]
         with (self.folder / f"{kind}{len(self.processes)}.log").open("wb") as log:
             process = subprocess.Popen(
-                argv, stdout=log, stderr=log, env={**os.environ, **QUICK}, start_new_session=True
+                argv, stdout=log, stderr=log, env={**os.environ, **LEAN, **QUICK}, start_new_session=True
             )
         self.processes.append(process)
         return process

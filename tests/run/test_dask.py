@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from copy import deepcopy
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -107,6 +110,55 @@ def test_a_lost_scheduler_ends_the_client_and_resume_finishes(
         engine="tokenizers",
     )
     assert content(dest) == wanted
+
+
+def test_a_cluster_of_our_own_makes_the_same_bytes_and_leaves_dask_as_it_was(
+    text: Path, tokenizer: Path, wanted: dict[str, bytes], tmp_path: Path
+) -> None:
+    """Also where somebody else's dashboard has the usual port, of which dask would warn."""
+    import dask.config
+
+    before = deepcopy(dask.config.config)
+    with socket.socket() as usual:
+        with contextlib.suppress(OSError):  # taken already: as well
+            usual.bind(("127.0.0.1", 8787))
+            usual.listen()
+        clozeline.prepare(
+            text,
+            tmp_path / "out",
+            tokenizer,
+            ShardOptions(num_shards=SHARDS),
+            run=RunOptions(executor="dask", workers=2),
+            engine="tokenizers",
+        )
+    assert content(tmp_path / "out") == wanted
+    assert dask.config.config == before
+
+
+def test_workers_that_join_later_are_given_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window is twice the workers there are, not twice those that were there when the client came."""
+    import dask.config
+    from distributed import Client, LocalCluster
+
+    from clozeline.run import dask as module
+
+    monkeypatch.setattr(module, "_COUNT_SECONDS", 0)
+    with (
+        dask.config.set(module.LEAN),
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+        ) as local,
+        Client(local, set_as_default=False) as client,
+    ):
+        executor = module.Cluster(client)
+        assert executor.workers == 1
+        local.scale(3)
+        client.wait_for_workers(3, timeout=60)
+        assert executor.workers == 3
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from run_jobs_by_hand import Misbehaving
 
-from clozeline.errors import Interrupted, JobError
+from clozeline.errors import ConfigError, Interrupted, JobError
 from clozeline.run.jobs import run_jobs
 from clozeline.run.stage import RunOptions
 
@@ -64,6 +64,16 @@ def test_a_worker_that_hangs_twice_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"job-0: not done after 1\.5 seconds, twice.*--task-timeout"):
         run([Misbehaving(tmp_path, 0, "hang", 9)], timeout=1.5)
     assert time.monotonic() - began < 120
+
+
+def test_a_single_worker_that_hangs_is_ended_too(tmp_path: Path) -> None:
+    assert run([Misbehaving(tmp_path, 0, "hang", 1)], timeout=2.0, workers=1, task_timeout=2.0) == ["job-0"]
+
+
+@pytest.mark.parametrize("executor", ["serial", "dask"])
+def test_a_time_limit_that_nobody_could_keep_is_refused(executor: str) -> None:
+    with pytest.raises(ConfigError, match="only a process of our own can be ended"):
+        RunOptions(executor=executor, task_timeout=1.0)
 
 
 def test_jobs_waiting_in_line_are_not_overdue(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from clozeline.cli.report import print_stage
 def command(sources: tuple[str, ...], dest: str, as_json: bool, quiet: bool, verbose: bool, **values: Any) -> None:
     """Raw text to text shards.
 
-    SOURCE is a file, a folder, a glob, or hf:NAME[@SPLIT]: .txt .jsonl .csv .tsv .wet .parquet .arrow, the first five also as .gz
-    .zst .bz2 .xz, and what WikiExtractor writes. A dash is text from standard input; stdin:jsonl.gz the same in another format.
+    SOURCE is a file, a folder, a glob, a URL of one of these, or hf:NAME[@SPLIT]: .txt .jsonl .csv .tsv .wet .parquet .arrow, the
+    first five also as .gz .zst .bz2 .xz, and what WikiExtractor writes. A dash is text from standard input; stdin:jsonl.gz the same
+    in another format.
     """
     from clozeline.sharding.shard import shard
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from clozeline.errors import TokenizerError
+from clozeline.store.location import find_location
 from clozeline.store.manifest import TokenizerFacts, digest, to_bits, to_ranges
+from clozeline.store.objects import is_url
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -50,7 +52,7 @@ class LoadedTokenizer:
 
 
 def load_tokenizer(source: str | os.PathLike[str]) -> LoadedTokenizer:
-    """A tokenizer by its folder, its tokenizer.json, or a name on the hub.
+    """A tokenizer by its folder, its tokenizer.json, the URL of either, or a name on the hub.
 
     Raises:
         TokenizerError: there is none, or it lacks what masked-language-model rows need.
@@ -150,6 +152,8 @@ def _token_text(body: dict[str, Any], token_id: int) -> str:
 
 
 def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
+    if is_url(source):
+        return _from_url(str(source).rstrip("/"))
     path = Path(source)
     if not os.fspath(source):
         raise TokenizerError("the tokenizer's name is empty; give a folder, its tokenizer.json, or a name on the hub")
@@ -166,6 +170,18 @@ def _read_files(source: str | os.PathLike[str]) -> dict[str, bytes]:
     if str(source).startswith((".", "/", "~")) or str(source).count("/") > 1:
         raise TokenizerError(f"{source}: no such tokenizer folder or file; check the path")
     return _from_hub(str(source))
+
+
+def _from_url(url: str) -> dict[str, bytes]:
+    folder, _, name = url.rpartition("/")
+    single = name.endswith(".json")
+    place = find_location(folder if single else url)
+    present = place.names()
+    if (name if single else "tokenizer.json") not in present:
+        raise TokenizerError(f"{url}: no tokenizer.json there; give the URL of a folder that holds one, or its own")
+    if single:
+        return {"tokenizer.json": place.read(name)}
+    return {file: place.read(file) for file in TOKENIZER_FILES if file in present}
 
 
 def _from_hub(name: str) -> dict[str, bytes]:

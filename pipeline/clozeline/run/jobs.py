@@ -139,12 +139,12 @@ def _run(
     lost: list[Job] = []
     began: dict[Future[Any], float] = {}
     with executor_manager as executor:
-        if isinstance(executor, Cluster):
-            window = 2 * executor.workers
         versions = None if isinstance(executor, SerialExecutor | WorkerProcesses) else library_versions()
         if isinstance(executor, SerialExecutor):
             window = 1  # handing out a job runs it: it is told of before the next begins
         while True:
+            if isinstance(executor, Cluster):
+                window = 2 * executor.workers
             while waiting and len(running) < window and failure is None and not lost and not stop.asked:
                 job = waiting.popleft()
                 try:

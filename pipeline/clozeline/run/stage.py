@@ -134,6 +134,10 @@ class RunOptions:
             raise ConfigError(f"a dask scheduler is named, but executor is {self.executor!r}: use 'dask'")
         if self.task_timeout is not None and not self.task_timeout > 0:
             raise ConfigError(f"task_timeout is {self.task_timeout}: a positive number of seconds is needed")
+        if self.task_timeout is not None and self.executor not in ("auto", "processes"):
+            raise ConfigError(
+                f"task_timeout is set, but executor is {self.executor!r}: only a process of our own can be ended: use 'processes'"
+            )
         if self.resume and self.force:
             raise ConfigError("resume and force contradict each other: one keeps what is there, the other removes it")
 
@@ -147,8 +151,9 @@ class RunOptions:
             with open_cluster(workers or self.worker_count, self.dask_address, self.dask_scheduler_file) as cluster:
                 yield cluster
             return
-        # One worker needs no process of its own; what killed one before must not be tried in this process.
-        kind = "serial" if workers is None and self.worker_count == 1 else self.executor
+        # One worker needs no process of its own, but one that may have to be ended, or that took the last one with it, does.
+        alone = workers is None and self.worker_count == 1 and self.task_timeout is None
+        kind = "serial" if alone else self.executor
         with make_executor(kind, workers or self.worker_count) as executor:
             yield executor
 
@@ -161,7 +166,7 @@ class RunOptions:
         if not isinstance(self.executor, str):
             return self
         if self.task_timeout is not None:  # only a process can be ended
-            seconds = float("inf")
+            return replace(self, executor="processes", workers=self.worker_count)
         kind, workers = choose(self.executor, self.worker_count, seconds)
         return replace(self, executor=kind, workers=workers)
 

@@ -8,7 +8,7 @@ import lzma
 import zlib
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from clozeline.store.remote import is_url, open_file
+from clozeline.store.objects import is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

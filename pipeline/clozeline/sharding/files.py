@@ -15,7 +15,7 @@ from clozeline.errors import InputError
 from clozeline.sharding.compression import DAMAGE, ENDINGS, open_compressed
 from clozeline.sharding.encoding import AUTO, Transcoded, detect, named
 from clozeline.sharding.options import WIKI_FILE
-from clozeline.store.remote import file_facts, files_below, is_url, open_file
+from clozeline.store.objects import file_facts, find_objects, is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -84,7 +84,8 @@ def find_files(sources: Sequence[str], warn: Callable[[str], None]) -> list[Inpu
     """The files of SOURCES in order: sources as given, the files of each by name.
 
     Args:
-        sources: files, folders (searched to any depth; names beginning with a dot are passed over), globs, or `hf:NAME[@SPLIT]`.
+        sources: files, folders (searched to any depth; names beginning with a dot are passed over), globs, URLs of these, or
+            `hf:NAME[@SPLIT]`.
         warn: told of files in folders that are left out because their format is not known.
 
     Raises:
@@ -109,54 +110,43 @@ def _expand(source: str, warn: Callable[[str], None]) -> list[InputFile]:
         name = source.removeprefix(_HUGGING_FACE)
         return [InputFile(name=name, path=name, format="hf", compression=None)]
     if is_url(source):
-        return _behind_url(source.rstrip("/"), warn)
+        is_folder, found = find_objects(source)
+        if not found:
+            raise InputError(f"{source}: no such file or folder; check the URL")
+        return _known_only(source, *_classify(found), is_folder=is_folder, warn=warn)
     path = Path(source)
     if path.is_dir():
-        files, unknown = _classify(path, _walk(path))
-        if unknown:
-            shown = ", ".join(unknown[:3]) + (", ..." if len(unknown) > 3 else "")
-            warn(f"{source}: {len(unknown)} file{'s' * (len(unknown) > 1)} of unknown format left out ({shown})")
-        if not files:
-            raise InputError(
-                f"{source}: no input files in this folder; known endings are {_known()}, each also with {_compressed()}"
-            )
-        return files
+        files, unknown = _local(path, _walk(path))
+        return _known_only(source, files, unknown, is_folder=True, warn=warn)
     if not os.path.lexists(path):
         matches = [Path(m) for m in glob.glob(source, recursive=True)] if glob.has_magic(source) else []
         if not matches:
             raise InputError(f"{source}: no such file or folder; check the path")
         base = Path(*_before_magic(path.parts))
         paths = [p for m in matches for p in (_walk(m) if m.is_dir() else [m])]
-        files, unknown = _classify(base, dict.fromkeys(paths))
+        files, unknown = _local(base, dict.fromkeys(paths))
     else:
-        base = path.parent
-        files, unknown = _classify(base, [path])
+        files, unknown = _local(path.parent, [path])
+    return _known_only(source, files, unknown, is_folder=False, warn=warn)
+
+
+def _known_only(
+    source: str, files: list[InputFile], unknown: list[str], *, is_folder: bool, warn: Callable[[str], None]
+) -> list[InputFile]:
+    """The files, once the user has been told of those of unknown format: in a folder they are left out, by name they are an error.
+
+    Args:
+        unknown: names of those.
+    """
+    endings = f"known endings are {' '.join(FORMATS)}, each also with {' '.join(ENDINGS)}"
+    if unknown and not is_folder:
+        raise InputError(f"{source}: unknown format ({unknown[0]}); {endings}")
     if unknown:
-        raise InputError(
-            f"{base / unknown[0]}: unknown format; known endings are {_known()}, each also with {_compressed()}"
-        )
-    return files
-
-
-def _behind_url(url: str, warn: Callable[[str], None]) -> list[InputFile]:
-    found = files_below(url)
-    if not found:
-        raise InputError(f"{url}: no such file or folder; check the URL")
-    files, unknown = [], []
-    for path in found:
-        name = path.removeprefix(f"{url}/") if path != url else path.rpartition("/")[2]
-        if any(part.startswith(".") for part in name.split("/")):
-            continue
-        kind, compression = _format(name)
-        if kind is None or kind in ("parquet", "arrow"):
-            unknown.append(name)
-        else:
-            files.append(InputFile(name=name, path=path, format=kind, compression=compression))
+        shown = ", ".join(unknown[:3]) + (", ..." if len(unknown) > 3 else "")
+        warn(f"{source}: {len(unknown)} file{'s' * (len(unknown) > 1)} of unknown format left out ({shown})")
     if not files:
-        raise InputError(f"{url}: nothing there that can be read by URL; tables must be copied to a local folder first")
-    if unknown:
-        warn(f"{url}: {len(unknown)} files left out, whose format is not known or not read by URL ({unknown[0]}, ...)")
-    return sorted(files, key=lambda f: f.name.encode())
+        raise InputError(f"{source}: no input files in this folder; {endings}")
+    return files
 
 
 def _format(name: str) -> tuple[str | None, str | None]:
@@ -166,14 +156,6 @@ def _format(name: str) -> tuple[str | None, str | None]:
     ending = Path(path.stem).suffix.lower() if compression else path.suffix.lower()
     kind = "text" if WIKI_FILE.fullmatch(path.name) else FORMATS.get(ending)
     return (None if compression and kind in ("parquet", "arrow") else kind), compression
-
-
-def _known() -> str:
-    return " ".join(FORMATS)
-
-
-def _compressed() -> str:
-    return " ".join(ENDINGS)
 
 
 def _before_magic(parts: Iterable[str]) -> list[str]:
@@ -206,15 +188,11 @@ def _walk(folder: Path) -> list[Path]:
     return paths
 
 
-def _classify(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[str]]:
-    """The files among `paths` that can be read, by name; the names of the others."""
-    files, unknown = [], []
-    for path in paths:
-        name = path.relative_to(base).as_posix()
-        kind, compression = _format(name)
-        if kind is None:
-            unknown.append(name)
-            continue
+def _local(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[str]]:
+    """`_classify` for local files, which must be regular and readable."""
+    files, unknown = _classify((path.relative_to(base).as_posix(), str(path)) for path in paths)
+    for file in files:
+        path = Path(file.path)
         try:
             mode = path.stat().st_mode
         except OSError as error:
@@ -223,8 +201,19 @@ def _classify(base: Path, paths: Iterable[Path]) -> tuple[list[InputFile], list[
             raise InputError(f"{path}: not a regular file; write its content to one first")
         if not os.access(path, os.R_OK):
             raise InputError(f"{path}: no permission to read it")
-        files.append(InputFile(name=_printable(name), path=str(path), format=kind, compression=compression))
-    return sorted(files, key=lambda f: f.name.encode()), sorted(map(_printable, unknown))
+    return files, unknown
+
+
+def _classify(found: Iterable[tuple[str, str]]) -> tuple[list[InputFile], list[str]]:
+    """Of (name, path) what can be read, by name; the names of the others."""
+    files, unknown = [], []
+    for name, path in found:
+        kind, compression = _format(name)
+        if kind is None:
+            unknown.append(_printable(name))
+        else:
+            files.append(InputFile(name=_printable(name), path=path, format=kind, compression=compression))
+    return sorted(files, key=lambda f: f.name.encode()), sorted(unknown)
 
 
 def _printable(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from clozeline.errors import InputError
+from clozeline.store.objects import is_url, open_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def count_rows(file: InputFile) -> int:
         if file.format == "parquet":
             import pyarrow.parquet
 
-            return int(pyarrow.parquet.read_metadata(file.path).num_rows)
+            return int(pyarrow.parquet.read_metadata(_opened(file.path)).num_rows)
         return sum(batch.num_rows for batch in _arrow_batches(file.path))
     except _DAMAGE as error:
         raise _unreadable(file, error) from error
@@ -59,7 +60,7 @@ def _unreadable(file: InputFile, error: Exception) -> Exception:
 
 def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
     """The batches of an Arrow file, or of a stream that has its end mark and nothing behind it."""
-    source = pa.memory_map(path)
+    source = _opened(path) if is_url(path) else pa.memory_map(path)
     try:
         reader = pa.ipc.open_file(source)
     except pa.ArrowInvalid:
@@ -69,13 +70,19 @@ def _arrow_batches(path: str) -> Iterator[pa.RecordBatch]:
         for batch in stream:
             end = source.tell()
             yield batch
-        if end == source.size():
+        size = source.size()
+        if end == size:
             raise pa.ArrowInvalid("the end mark of the stream is missing") from None
-        if source.tell() < source.size():
-            raise pa.ArrowInvalid(f"{source.size() - source.tell():,} bytes behind the end of the stream") from None
+        if source.tell() < size:
+            raise pa.ArrowInvalid(f"{size - source.tell():,} bytes behind the end of the stream") from None
     else:
         for i in range(reader.num_record_batches):
             yield reader.get_batch(i)
+
+
+def _opened(path: str) -> Any:
+    """What pyarrow opens: a local path, or a file that reads what a URL names."""
+    return pa.PythonFile(open_file(path), "r") if is_url(path) else path
 
 
 def table_texts(file: InputFile, first: int, last: int, field: str) -> Iterator[tuple[int, list[bytes | None]]]:
@@ -125,7 +132,7 @@ def _batches(file: InputFile, first: int, last: int, field: str) -> Iterator[pa.
     elif file.format == "parquet":
         import pyarrow.parquet
 
-        with pyarrow.parquet.ParquetFile(file.path, page_checksum_verification=True) as parquet:
+        with pyarrow.parquet.ParquetFile(_opened(file.path), page_checksum_verification=True) as parquet:
             _check_column(file, parquet.schema_arrow, field)
             skipped, groups = 0, list[int]()
             for i in range(parquet.num_row_groups):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clozeline.errors import InputError
-from clozeline.store.remote import is_url
+from clozeline.store.objects import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,73 +1,33 @@
-"""Files and data sets behind URLs (s3://, gs://, memory://, ...), by fsspec; `s3://` needs the extra `s3`.
+"""Data sets behind URLs (s3://, gs://, memory://, ...).
 
 An object appears whole or not at all: it is written to a local temporary file first and uploaded under its final name, and the
-manifest comes last. Object stores have no locks: that two runs do not write to one URL at the same time is up to the user.
-Reading maps nothing: a shard that is opened is held in memory.
+manifest comes last. What is read at random is copied to a local temporary file without a name and mapped from there, so that
+memory does not grow with a shard; TMPDIR says where.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
+import mmap
 import os
+import platform
+import secrets
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from clozeline.errors import ConfigError
-from clozeline.store.location import WORK, DigestingFile, Location
+from clozeline.errors import DestinationError
+from clozeline.store.json_values import parse_json
+from clozeline.store.location import LOCK, WORK, DigestingFile, Location
+from clozeline.store.objects import BLOCK_BYTES, file_system, reported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-_BLOCK_BYTES = 4 * 2**20  # asked for at a time
-
-
-def is_url(path: str | os.PathLike[str]) -> bool:
-    return "://" in os.fspath(path)
-
-
-def file_system(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL and the path within it.
-
-    Raises:
-        ConfigError: of a kind that is not known or not installed.
-    """
-    import fsspec
-
-    try:
-        system, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
-        raise ConfigError(f"{url}: {error}; for s3:// install 'clozeline[s3]'") from error
-    return system, path
-
-
-def open_file(path: str) -> BinaryIO:
-    """A local file or what a URL names, for reading."""
-    if not is_url(path):
-        return Path(path).open("rb")
-    system, inside = file_system(path)
-    return cast("BinaryIO", system.open(inside, "rb", block_size=_BLOCK_BYTES))
-
-
-def file_facts(path: str) -> tuple[int, int]:
-    """Bytes and time of the last change (ns, 0 where the store does not say) of a file or object."""
-    if not is_url(path):
-        facts = Path(path).stat()
-        return facts.st_size, facts.st_mtime_ns
-    system, inside = file_system(path)
-    info = system.info(inside)
-    changed = info.get("LastModified") or info.get("mtime") or info.get("created")
-    return int(info["size"]), int(changed.timestamp() * 1e9) if hasattr(changed, "timestamp") else 0
-
-
-def files_below(url: str) -> list[str] | None:
-    """URLs of all objects below one; itself where it is an object; None where there is nothing."""
-    system, inside = file_system(url)
-    if system.isfile(inside):
-        return [url]
-    protocol = url.partition("://")[0]
-    return [f"{protocol}://{name.removeprefix('/')}" for name in system.find(inside)] or None
+_held: set[object] = set()  # nonces of the locks of this process
 
 
 class RemoteLocation(Location):
@@ -89,12 +49,15 @@ class RemoteLocation(Location):
     def _inside(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
+    @reported
     def exists(self, name: str = "") -> bool:
         return bool(self._system.exists(self._inside(name)))
 
+    @reported
     def is_folder(self) -> bool:
         return not self._system.isfile(self._root)
 
+    @reported
     def names(self) -> list[str]:
         try:
             listed = self._system.ls(self._root, detail=False)
@@ -102,19 +65,28 @@ class RemoteLocation(Location):
             return []
         return sorted({name.rstrip("/").rpartition("/")[2] for name in listed if name.rstrip("/") != self._root})
 
+    @reported
     def size(self, name: str) -> int:
         return int(self._system.size(self._inside(name)))
 
+    @reported
     def read(self, name: str) -> bytes:
         return bytes(self._system.cat_file(self._inside(name)))
 
-    def map(self, name: str) -> bytes:
-        return self.read(name)
+    @reported
+    def map(self, name: str) -> mmap.mmap | bytes:
+        with tempfile.NamedTemporaryFile(prefix="clozeline-") as copy:  # its space is freed with the map
+            self._system.get_file(self._inside(name), copy.name)
+            length = Path(copy.name).stat().st_size
+            with Path(copy.name).open("rb") as file:
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if length else b""
 
+    @reported
     def sha256(self, name: str) -> str:
-        with self._system.open(self._inside(name), "rb", block_size=_BLOCK_BYTES) as file:
+        with self._system.open(self._inside(name), "rb", block_size=BLOCK_BYTES) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
+    @reported
     def remove(self, name: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             self._system.rm(self._inside(name), recursive=True)
@@ -130,8 +102,25 @@ class RemoteLocation(Location):
         with tempfile.NamedTemporaryFile(prefix="clozeline-") as raw:
             yield DigestingFile(cast("BinaryIO", raw))
             raw.flush()
-            self._system.makedirs(os.path.dirname(self._inside(name)), exist_ok=True)  # noqa: PTH120  # a URL's path
-            self._system.put_file(raw.name, self._inside(name))
+            self._upload(name, raw.name)
+
+    @reported
+    def _upload(self, name: str, file: str) -> None:
+        self._in_folder(name, self._system.put_file, file, self._inside(name))
+
+    def _in_folder(self, name: str, put: Callable[..., object], *arguments: Any, **options: Any) -> None:
+        """Calls what writes an object, and again with the folder made where the store has folders and misses it.
+
+        No bucket is made: one that is not there is misspelt.
+        """
+        try:
+            put(*arguments, **options)
+        except FileNotFoundError:
+            root = self._root.split("/")
+            if not self._system.exists("/".join(root[:2]) if not root[0] else root[0]):
+                raise
+            self._system.makedirs(self._inside(name).rpartition("/")[0], exist_ok=True)
+            put(*arguments, **options)
 
     def adopt(self, source: Location, name: str) -> str:
         return self._adopt_copy(source, name)
@@ -141,5 +130,71 @@ class RemoteLocation(Location):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Nothing: object stores have no locks."""
-        yield
+        """Keeps a second writer out for the duration of the block, by an object that only one of two writers can create.
+
+        Stores with conditional writes (S3) decide which; with others two starts within milliseconds may both get through. A run
+        that was killed leaves its lock behind: where it ran on this host, the next run sees that it is gone; else nobody can.
+
+        Raises:
+            DestinationError: another run holds it.
+        """
+        name = f"{WORK}/{LOCK}"
+        mine = {
+            "host": platform.node(),
+            "pid": os.getpid(),
+            "since": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+            "nonce": secrets.token_hex(8),
+        }
+        if not self._create(name, mine):
+            holder = self._holder(name)
+            if holder.get("host") != mine["host"] or _lives(holder):
+                raise DestinationError(
+                    f"{self}: another clozeline is writing here, process {holder.get('pid')} on {holder.get('host')} since "
+                    f"{holder.get('since')}; wait for it, choose another DEST, or if it was killed remove {self}/{name}"
+                )
+            self.remove(name)
+            if not self._create(name, mine):
+                raise DestinationError(f"{self}: another clozeline has just begun to write here; wait for it")
+        _held.add(mine["nonce"])
+        try:
+            yield
+        finally:
+            _held.discard(mine["nonce"])
+            if self._holder(name) == mine:
+                self.remove(name)
+
+    @reported
+    def _create(self, name: str, content: dict[str, Any]) -> bool:
+        """Writes an object unless there is another of that name."""
+        body = json.dumps(content).encode()
+        try:
+            self._in_folder(name, self._system.pipe_file, self._inside(name), body, mode="create")
+        except OSError as error:
+            # Refused, in one of several ways; or granted, and refused to the repetition of a request whose answer was lost.
+            said = self._holder(name)
+            if not said and not isinstance(error, FileExistsError):
+                raise
+            return said == content
+        return True
+
+    def _holder(self, name: str) -> dict[str, Any]:
+        """What the lock says; nothing where there is none, or none that can be read."""
+        try:
+            said = parse_json(self.read(name))
+        except (FileNotFoundError, ValueError):
+            return {}
+        return said if isinstance(said, dict) else {}
+
+
+def _lives(holder: dict[str, Any]) -> bool:
+    """Whether a process of this host that holds a lock still runs."""
+    pid = holder.get("pid")
+    if not isinstance(pid, int) or pid == os.getpid():  # in a container that was started again, numbers are the same
+        return holder.get("nonce") in _held
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's
+        return True
+    return True

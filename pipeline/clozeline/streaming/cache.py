@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from clozeline.errors import ClozelineError, ConfigError, DataError
 from clozeline.store.location import Location
 from clozeline.store.manifest import NAME
-from clozeline.store.remote import file_system
+from clozeline.store.objects import file_system
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

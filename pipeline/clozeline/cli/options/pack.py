@@ -27,7 +27,11 @@ class _Bins(click.ParamType[tuple[int, ...]]):
 
 
 pack_options = all_of(
-    click.option("--tokenizer", required=True, help="Folder with tokenizer.json, that file, or a name on the hub."),
+    click.option(
+        "--tokenizer",
+        required=True,
+        help="Folder with tokenizer.json, that file, the URL of either, or a name on the hub.",
+    ),
     click.option(
         "--max-length",
         type=click.IntRange(8, 8192),

@@ -64,7 +64,7 @@ run_options = all_of(
         "--task-timeout",
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
-        help="End a job that takes longer in a worker process, and try it once more.  [default: none]",
+        help="End a job that takes longer and try it once more; in worker processes of our own only.  [default: none]",
     ),
     click.option("--resume", is_flag=True, help="Finish what an earlier run of the same work has left in DEST."),
     click.option("--force", is_flag=True, help="Replace what is in DEST."),
