@@ -50,7 +50,7 @@ class AssessOptions:
         masking: masks packed rows on the fly; None for rows with static masks, and for pseudo-likelihoods.
         epochs: K, maskings on the fly, 0 to K - 1. Of static masks all copies are used.
         limit_rows: this many rows, drawn from all by a fixed permutation, the same for each masking; None for all.
-        batch_rows: rows at once in a process, or as many positions in shorter rows; None for the most that speed the device up
+        batch_rows: rows at once in a process, or as many positions in shorter rows; None for what `compute` says, else the most that speed the device up
             and fit its memory. Halved where memory runs out.
         device: "auto", "cpu", "cuda" or "mps"; a model that is given as a module stays where it is.
         attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
@@ -210,7 +210,9 @@ def _one(
         )
     check_fit(loaded, source, data.metadata, data.tokenizer_path)
     sha256 = model_digest(loaded)
-    batch_rows = options.batch_rows or _rows_that_fit(loaded, device, data, options, on_warning)
+    batch_rows = (
+        options.batch_rows or options.compute.batch_rows or _rows_that_fit(loaded, device, data, options, on_warning)
+    )
     batches = Batches(data, options, batch_rows)
     checkpoint = None
     if options.checkpoint is not None:
