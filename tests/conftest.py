@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -100,3 +104,38 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip("the shared corpora and vocabularies are not beside this checkout")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which s3:// leads to a server of our own."""
+    pytest.importorskip("moto")
+    pytest.importorskip("s3fs")
+    code = (
+        "import time\nfrom moto.server import ThreadedMotoServer\nserver = ThreadedMotoServer(port=0)\nserver.start()\n"
+        "print(server.get_host_and_port()[1], flush=True)\ntime.sleep(1800)"
+    )
+    log = tmp_path_factory.mktemp("moto") / "log"
+    with log.open("wb") as err:
+        server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=err, text=True)
+    try:
+        assert server.stdout is not None
+        port = next(line for line in server.stdout if line.strip().isdigit()).strip()
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(100):
+            try:
+                urllib.request.urlopen(url, timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        yield {
+            **os.environ,
+            "AWS_ENDPOINT_URL": url,
+            "FSSPEC_S3_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test",
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+    finally:
+        server.kill()
+        server.communicate()

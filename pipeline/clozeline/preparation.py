@@ -18,11 +18,12 @@ from clozeline.packing.task import PackedRows, PackTask
 from clozeline.packing.tokenizer import load_tokenizer
 from clozeline.run.stage import RunOptions, StageResult, run_stage
 from clozeline.sharding.files import refuse_changed
-from clozeline.sharding.shard import ShardOptions, plan_corpus, refuse_nested, shard
+from clozeline.sharding.shard import ShardOptions, plan_corpus, shard
 from clozeline.sharding.stdin import spooled
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.location import WORK, find_location
+from clozeline.store.overlap import refuse_covered, refuse_nested
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,11 +101,13 @@ def _prepare(
     engine: str,
 ) -> PrepareResult:
     loaded = load_tokenizer(tokenizer)
-    refuse_nested(paths, dest)
+    refuse_nested(dest, paths)
     place = find_location(dest)
     packed_place, masked_place, text_place = place / "packed", place / "masked", place / "text"
 
     corpus = plan_corpus(paths, shard_options, run)
+    for output in (packed_place, masked_place, text_place):
+        refuse_covered(str(output), (*corpus.folders, tokenizer))
     metadata = packed_metadata(corpus.metadata, loaded, pack_options)
     text_result: StageResult | None = None
     text: Manifest | None = None

@@ -187,9 +187,7 @@ def place_of(folder: Path, column: str) -> tuple[Path, int]:
     """The first masked file, and where in it the first value of a column stands."""
     entry = Data(folder).manifest.shards[0]
     inside = TokenShard(Location(folder), entry)
-    view = inside._full[column] if inside._full[column].size else inside._last[column]
-    start = inside._bytes.__array_interface__["data"][0]
-    return folder / entry.file, int(view.__array_interface__["data"][0] - start)
+    return folder / entry.file, int(inside._starts[column][0]) * inside.dtype(column).itemsize
 
 
 def test_a_right_data_set_passes(work: Path) -> None:

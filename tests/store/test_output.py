@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,22 @@ from pathlib import Path
 
 import pytest
 
-from clozeline import DestinationError, InputError, JobError, RunOptions, SelectOptions, ShardOptions, shard
+from clozeline import (
+    DataError,
+    DestinationError,
+    InputError,
+    JobError,
+    PackOptions,
+    RunOptions,
+    SelectOptions,
+    ShardOptions,
+    VocabOptions,
+    mask,
+    pack,
+    prepare,
+    shard,
+    vocab,
+)
 from clozeline.run.stage import Progress
 from clozeline.store.location import WORK, Location
 from clozeline.store.manifest import Manifest
@@ -190,6 +206,49 @@ def test_dest_inside_a_source_is_refused(corpus: Path, tmp_path: Path) -> None:
     for dest in ("corpus/made", "corpus/deep/made", "corpus"):
         with pytest.raises(InputError, match="lies inside SOURCE"):
             shard(tmp_path / "corpus", tmp_path / dest, OPTIONS, serial())
+
+
+def test_no_command_clears_what_it_reads(corpus: Path, tokenizer: Path, tmp_path: Path) -> None:
+    """`mask work/packed work/packed --force` once emptied work/packed before it read a row."""
+    work = tmp_path / "work"
+    (work / "corpus").mkdir(parents=True)
+    corpus.rename(work / "corpus" / "a.txt")
+    shard(work / "corpus", work / "text", OPTIONS, serial())
+    shutil.copytree(tokenizer, work / "text" / "tokenizer")
+    pack(work / "text", work / "packed", tokenizer, PackOptions(max_length=16), serial())
+    shutil.copytree(work, tmp_path / "copy")
+    (tmp_path / "copy").rename(work / "text" / "inside")  # now work/text, a data set, holds a corpus and data sets too
+    (tmp_path / "link").symlink_to(work / "packed")
+    before = files_of(tmp_path)
+    inside, force = work / "text" / "inside", serial(force=True)
+    for run in (
+        lambda: mask(work / "packed", work / "packed", run=force),
+        lambda: mask(work / "packed", tmp_path / "link", run=force),
+        lambda: mask(work / "packed", work / "packed" / "deep", run=force),
+        lambda: mask(inside / "packed", work / "text", run=force),
+        lambda: pack(work / "text", work / "text", tokenizer, run=force),
+        lambda: pack(inside / "text", work / "text", tokenizer, run=force),
+        lambda: pack(inside / "text", work / "text", work / "text" / "tokenizer", run=force),
+        lambda: pack(work / "packed", work / "text", work / "text" / "tokenizer", run=force),
+        lambda: shard(inside / "corpus" / "a.txt", work / "text", OPTIONS, force),
+        lambda: shard(f"{inside}/corpus/*.txt", work / "text", OPTIONS, force),
+        lambda: prepare(inside / "corpus", work, tokenizer, OPTIONS, run=force, keep_text=True),
+        lambda: vocab(inside / "text", work / "text", force=True),
+        lambda: vocab(work / "text", work / "text" / "new", force=True),
+    ):
+        with pytest.raises((InputError, DataError)):
+            run()
+        assert files_of(tmp_path) == before
+
+
+def test_vocab_replaces_a_tokenizer_and_nothing_else(corpus: Path, tmp_path: Path) -> None:
+    shard(corpus, tmp_path / "text", OPTIONS, serial())
+    vocab(tmp_path / "text", tmp_path / "model", VocabOptions(vocabulary_size=300))
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"a week of training")
+    before = files_of(tmp_path)
+    with pytest.raises(DestinationError, match=r"holds model\.safetensors"):
+        vocab(tmp_path / "text", tmp_path / "model", VocabOptions(vocabulary_size=300), force=True)
+    assert files_of(tmp_path) == before
 
 
 def test_input_errors_leave_nothing_behind(tmp_path: Path) -> None:

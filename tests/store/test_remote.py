@@ -3,54 +3,9 @@
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-pytest.importorskip("moto")
-pytest.importorskip("s3fs")
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The environment in which s3:// leads to a server of our own."""
-    code = (
-        "import time\nfrom moto.server import ThreadedMotoServer\nserver = ThreadedMotoServer(port=0)\nserver.start()\n"
-        "print(server.get_host_and_port()[1], flush=True)\ntime.sleep(600)"
-    )
-    log = tmp_path_factory.mktemp("moto") / "log"
-    with log.open("wb") as err:
-        server = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=err, text=True)
-    try:
-        assert server.stdout is not None
-        port = next(line for line in server.stdout if line.strip().isdigit()).strip()
-        url = f"http://127.0.0.1:{port}"
-        for _ in range(100):
-            try:
-                urllib.request.urlopen(url, timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield {
-            **os.environ,
-            "AWS_ENDPOINT_URL": url,
-            "FSSPEC_S3_ENDPOINT_URL": url,
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }
-    finally:
-        server.kill()
-        server.communicate()
 
 
 def python(code: str, environment: dict[str, str]) -> str:

@@ -52,19 +52,21 @@ def write_packed(folder: Path, shards: Sequence[int], batch_rows: int = 7) -> Pa
     )
     columns = packed_columns(metadata)
     entries, first = [], 0
-    for index, rows in enumerate(shards):
-        name = shard_name("packed", index, len(shards))
-        with ShardWriter(location, name, columns, metadata, copy=0, shard=index) as writer:
-            for i in range(first, first + rows, batch_rows):
-                ids = row_ids(np.arange(i, min(i + batch_rows, first + rows)))
-                writer.write(
-                    {
-                        "input_ids": ids,
-                        "attention_mask": np.ones(ids.shape, np.uint8),
-                        "num_tokens": np.full(len(ids), LENGTH, np.uint16),
-                    }
-                )
-        entries.append(writer.entry)
-        first += rows
-    location.write(NAME, Manifest(metadata=metadata, ledger=Ledger(), shards=tuple(entries)).to_file().encode())
+    with location.lock():
+        for index, rows in enumerate(shards):
+            name = shard_name("packed", index, len(shards))
+            with ShardWriter(location, name, columns, metadata, copy=0, shard=index) as writer:
+                for i in range(first, first + rows, batch_rows):
+                    ids = row_ids(np.arange(i, min(i + batch_rows, first + rows)))
+                    writer.write(
+                        {
+                            "input_ids": ids,
+                            "attention_mask": np.ones(ids.shape, np.uint8),
+                            "num_tokens": np.full(len(ids), LENGTH, np.uint16),
+                        }
+                    )
+            entries.append(writer.entry)
+            first += rows
+        location.write(NAME, Manifest(metadata=metadata, ledger=Ledger(), shards=tuple(entries)).to_file().encode())
+        location.remove_work()
     return folder

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from clozeline import CacheOptions, StreamOptions, TokenLoader, TokenStream
-from clozeline.errors import ConfigError, DataError
+from clozeline.errors import ClozelineError, ConfigError, DataError
+from clozeline.store.manifest import Manifest
+from clozeline.streaming.cache import RemoteFolder
 
 
 @pytest.fixture
@@ -89,5 +92,66 @@ def test_what_is_not_there_is_named(remote: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"memory://data/packed-00002-of-00003.arrow: is not there"):
         list(TokenStream(remote, batch_size=7, options=options(tmp_path / "cache")))
     for url in ("memory://elsewhere", "nonsense://data", "http://localhost:9/data"):
-        with pytest.raises(DataError, match=url):
-            TokenStream(url, batch_size=7, options=options(tmp_path / "cache"))
+        with pytest.raises(ClozelineError, match=url):
+            TokenStream(url, batch_size=7, options=options(tmp_path / "cache", attempts=1))
+
+
+@pytest.mark.parametrize("check", ["sizes", "digests"])
+def test_a_copy_in_the_cache_that_rots_is_found_where_digests_are_asked_for(
+    remote: str, tmp_path: Path, check: Any
+) -> None:
+    cached = StreamOptions(cache=CacheOptions(folder=tmp_path / "cache"), check=check)
+    assert len(list(TokenStream(remote, batch_size=7, options=cached))) == 14
+    for kept in (tmp_path / "cache").iterdir():
+        if not kept.suffix and kept.name != "lock":
+            content = bytearray(kept.read_bytes())
+            content[len(content) // 2] ^= 1
+            kept.write_bytes(content)
+    if check == "sizes":
+        assert len(list(TokenStream(remote, batch_size=7, options=cached))) == 14
+    else:
+        with pytest.raises(DataError, match=r"memory://data/packed-0000\d-of-00003.arrow: its sha256"):
+            list(TokenStream(remote, batch_size=7, options=cached))
+
+
+def test_a_shard_that_goes_before_it_is_mapped_is_fetched_again(remote: str, packed: Path, tmp_path: Path) -> None:
+    """Another process makes room just then."""
+    folder = RemoteFolder(remote, CacheOptions(folder=tmp_path / "cache"))
+    folder.expect(Manifest.load(folder))
+    name = "packed-00000-of-00003.arrow"
+    used: list[str] = []
+
+    def use(kept: str) -> bytes:
+        used.append(kept)
+        if len(used) == 1:
+            (tmp_path / "cache" / kept).unlink()
+        return (tmp_path / "cache" / kept).read_bytes()
+
+    assert folder._kept(name, use) == (packed / name).read_bytes()
+    assert len(used) == 2
+
+
+def test_what_a_killed_process_left_in_the_cache_is_removed_and_counts_for_nothing(remote: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    largest = max(f["size"] for f in fsspec.filesystem("memory").ls("/data") if f["name"].endswith(".arrow"))
+    for name in ("0" * 64, "1" * 64):
+        (cache / f"{name}.part").write_bytes(bytes(2 * largest))
+    stream = TokenStream(
+        remote, batch_size=7, shuffle=None, tail="even", options=options(cache, max_bytes=2 * largest + 10)
+    )
+    assert len(list(stream)) == 15
+    assert not list(cache.glob("*.part"))
+
+
+def test_a_cache_that_cannot_be_written_is_named(remote: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"file/cache: the cache cannot be used"):
+        list(TokenStream(remote, batch_size=7, options=options(tmp_path / "file" / "cache")))
+
+
+def test_a_program_that_ends_does_not_wait_for_shards_that_were_to_come(remote: str, tmp_path: Path) -> None:
+    stream = TokenStream(remote, batch_size=7, options=options(tmp_path / "cache"))
+    next(iter(stream))
+    fetching = [t for t in threading.enumerate() if t.name == "clozeline-fetch"]
+    assert all(t.daemon for t in fetching)

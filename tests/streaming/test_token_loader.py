@@ -120,6 +120,25 @@ def test_a_pass_that_is_broken_off_begins_again(packed: Path, workers: int) -> N
     assert_same(list(loader), expected)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_two_passes_at_once_are_refused(packed: Path, workers: int) -> None:
+    """They share workers: the first would be given rows of the second."""
+    loader = TokenLoader(TokenStream(packed, batch_size=5), num_workers=workers)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    expected = list(TokenStream(packed, batch_size=5))
+    assert same(next(second), expected[0])
+    with pytest.raises(ConfigError, match="another pass"):
+        next(first)
+    assert_same(list(second), expected[1:])
+    third = iter(loader)
+    next(third)
+    loader.load_state_dict(loader.state_dict())
+    with pytest.raises(ConfigError, match="a state was loaded"):
+        next(third)
+
+
 def test_the_state_counts_what_was_given_out_not_what_was_read_ahead(packed: Path) -> None:
     loader = TokenLoader(TokenStream(packed, batch_size=1), prefetch=50)
     iterator = iter(loader)

@@ -24,16 +24,20 @@ def forge(folder: Path, **changed: Callable[[int, int, dict[str, np.ndarray]], n
     """
     data = Data(folder)
     entries = []
-    for i, entry in enumerate(data.manifest.shards):
-        shard = data.shard(i)
-        blocks = [{k: v.copy() for k, v in block.items()} for block in shard.batches()]
-        writer = ShardWriter(data.location, entry.file, shard.types, data.metadata, copy=entry.copy, shard=entry.shard)
-        with writer:
-            for block in blocks:
-                new = {name: function(entry.copy, entry.shard, block) for name, function in changed.items()}
-                writer.write({**block, **new})
-        entries.append(writer.entry)
-    manifest = replace(data.manifest, shards=tuple(entries))
-    data.location.write("manifest.json", manifest.to_file().encode())
-    state = json.loads(data.location.read("state.json")) | {"_fingerprint": manifest.sha256[:16]}
-    data.location.write("state.json", json.dumps(state).encode())
+    with data.location.lock():
+        for i, entry in enumerate(data.manifest.shards):
+            shard = data.shard(i)
+            blocks = [{k: v.copy() for k, v in block.items()} for block in shard.batches()]
+            writer = ShardWriter(
+                data.location, entry.file, shard.types, data.metadata, copy=entry.copy, shard=entry.shard
+            )
+            with writer:
+                for block in blocks:
+                    new = {name: function(entry.copy, entry.shard, block) for name, function in changed.items()}
+                    writer.write({**block, **new})
+            entries.append(writer.entry)
+        manifest = replace(data.manifest, shards=tuple(entries))
+        data.location.write("manifest.json", manifest.to_file().encode())
+        state = json.loads(data.location.read("state.json")) | {"_fingerprint": manifest.sha256[:16]}
+        data.location.write("state.json", json.dumps(state).encode())
+        data.location.remove_work()

@@ -22,6 +22,7 @@ SCHEMES = {
     "spans": MaskRule(unit="span", action_unit="unit"),
     "spans, exact": MaskRule(unit="span", selection="exact", span_lengths="inverse", max_span=3),
     "capped": MaskRule(max_predictions=20),
+    "words, capped": MaskRule(unit="word", max_predictions=20),
     "by frequency": MaskRule(replacement="frequency"),
 }
 
@@ -37,6 +38,18 @@ def test_right_masks_are_rejected_no_more_often_than_stated(scheme: str) -> None
     assert (corrected < 1e-4).sum() <= 2
     assert (corrected < 0.05).sum() <= 50 + 3.72 * np.sqrt(50 * 0.95)
     assert (corrected < 0.5).any()  # the tests do look at something
+
+
+@pytest.mark.parametrize("unit", ["token", "word", "span"])
+@pytest.mark.parametrize("selection", ["bernoulli", "exact"])
+@pytest.mark.parametrize("cap", [None, 10, 40])
+def test_no_bias_is_hidden_by_few_rows(unit: str, selection: str, cap: int | None) -> None:
+    """Of a capped row's n units with k selected, (k - 1) / (n - 1) of the others are, not k / n: with more rows, all capped data
+    was rejected."""
+    rule = MaskRule(unit=unit, selection=selection, max_predictions=cap)
+    tests, repeated = p_values(make_rows(400, 256), rule, 3, copies=30)
+    assert min(tests.values()) * (len(tests) + 1) > 1e-3, tests
+    assert not repeated
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
-from rows_at_hand import FACTS, make_rows
+from rows_at_hand import FACTS, SIZE, make_rows
 from test_faults import Exact
 from tokenizers import Tokenizer
 
@@ -142,3 +142,52 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         verify_foreign(tmp_path, FACTS, run=SERIAL)
     with pytest.raises(ConfigError, match="one masking rate"):
         verify_foreign(tmp_path, FACTS, MaskRule(mask_prob=(0.1, 0.2)), run=SERIAL)
+
+
+@pytest.mark.parametrize("value", [-5, SIZE, 2**40, -(2**40), 2**62])
+@pytest.mark.parametrize("column", ["input_ids", "labels"])
+def test_numbers_that_are_no_ids_are_found_wherever_they_stand(tmp_path: Path, value: int, column: str) -> None:
+    """Ids served as indices into tables: a negative one ended in a traceback, a large one took a terabyte."""
+    masked, labels = Exact()(make_rows(60, 128))
+    for selected in (True, False):
+        wrong = {"input_ids": masked.copy(), "labels": labels.copy()}
+        row, position = np.argwhere((labels != -100) == selected)[5]
+        wrong[column][row, position] = value
+        pq.write_table(pa.table({k: list(v) for k, v in wrong.items()}), tmp_path / "rows.parquet")
+        result = verify_foreign(tmp_path / "rows.parquet", FACTS, MaskRule(selection="exact"), run=SERIAL)
+        found = {c.name: c.problems[0] for c in result.checks if not c.ok}
+        assert f"row {row}, position {position}" in found["rows" if column == "input_ids" else "labels"]
+
+
+IDS, LABELS = [[2, 9, 3]] * 3, [[-100, 9, -100]] * 3
+SPARSE = {"masked_lm_positions": [[1]] * 3, "masked_lm_ids": [[9]] * 3}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"input_ids": [1, 2, 3], "labels": LABELS}, "input_ids is of type int64, where lists"),
+        ({"input_ids": ["2 9 3"] * 3, "labels": LABELS}, "input_ids is of type string, where lists"),
+        ({"input_ids": [["2", "9", "3"]] * 3, "labels": LABELS}, "input_ids holds text"),
+        ({"input_ids": [[2, 9.5, 3]] * 3, "labels": LABELS}, "input_ids holds something other than integers"),
+        ({"input_ids": [None, *IDS[1:]], "labels": LABELS}, "input_ids has missing values"),
+        ({"input_ids": IDS, "labels": [[-100, None, -100]] * 3}, "labels has missing values"),
+        ({"input_ids": IDS, "labels": [*LABELS[:2], [-100, 9]]}, "row 2 of these has 3 ids and 2 values of labels"),
+        ({"input_ids": IDS, "labels": LABELS, "attention_mask": [[1] * 9] * 3}, "3 ids and 9 values of attention_mask"),
+        ({"input_ids": IDS, **SPARSE, "masked_lm_positions": [[1], [3], [1]]}, "row 1 of these: masked_lm_positions"),
+        ({"input_ids": IDS, **SPARSE, "masked_lm_positions": [[-1]] * 3}, "row 0 of these: masked_lm_positions"),
+        ({"input_ids": IDS, **SPARSE, "masked_lm_positions": [None] * 3}, "row 0 of these: masked_lm_positions"),
+        ({"input_ids": IDS, **SPARSE, "masked_lm_ids": [[9, 9]] * 3}, "row 0 of these: masked_lm_positions"),
+        ({"input_ids": IDS, **SPARSE, "masked_lm_weights": [[1.0, 0.0]] * 3}, "row 0 of these: masked_lm_positions"),
+        ({"A": ["a"] * 3, "B": [None] * 3, **SPARSE}, "column B must hold text in every row"),
+        ({"input_ids": [[]] * 3, "labels": [[]] * 3}, "no rows with an id"),
+    ],
+)
+def test_columns_that_cannot_be_meant_are_refused(
+    columns: dict[str, object], message: str, tmp_path: Path, tokenizer: Path
+) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
+    result = command("--foreign", tmp_path / "rows.parquet", "--tokenizer", tokenizer)
+    assert result.exit_code == 2, result.output
+    assert "rows.parquet" in result.stderr
+    assert message in result.stderr

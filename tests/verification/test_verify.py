@@ -46,6 +46,22 @@ def test_a_flipped_byte_is_found_by_digest_and_by_replay(work: Path) -> None:
     assert f"masked-00001-of-00006.arrow, row 3, position {position}:" in found["replay"]
 
 
+@pytest.mark.parametrize("value", [2, 97])
+def test_attention_other_than_0_and_1_is_found(work: Path, value: int) -> None:
+    """A flipped bit of a one; in a masked data set the sum of a row's attention was once taken for its length."""
+
+    def change(copy: int, shard: int, block: dict[str, np.ndarray]) -> np.ndarray:
+        attention = block["attention_mask"].copy()
+        attention[0, 3] = value
+        return attention
+
+    for stage in ("packed", "masked"):
+        forge(work / stage, attention_mask=change)
+        found = wrong(work / stage)
+        assert set(found) == {"rows"}
+        assert f"row 0, position 3: attention_mask is {value}" in found["rows"]
+
+
 def test_a_shard_cut_at_a_batch_boundary_is_found(work: Path) -> None:
     path = work / "packed" / "packed-00000-of-00003.arrow"
     path.write_bytes(path.read_bytes()[:-8])
@@ -67,14 +83,14 @@ def test_swapped_shards_are_found_though_their_digests_fit(work: Path) -> None:
         replace(e, bytes=o.bytes, sha256=o.sha256, rows=o.rows)
         for e, o in zip(entries, [entries[3], *entries[1:3], entries[0], *entries[4:]], strict=True)
     ]
-    data.location.write("manifest.json", replace(data.manifest, shards=tuple(swapped)).to_file().encode())
+    (data.location.path / "manifest.json").write_text(replace(data.manifest, shards=tuple(swapped)).to_file())
     assert {"metadata", "replay"} <= set(wrong(work / "masked"))
 
 
 def test_masks_of_another_seed_are_found(work: Path) -> None:
     data = Data(work / "masked")
     other = replace(data.metadata, seed=6)
-    data.location.write("manifest.json", replace(data.manifest, metadata=other).to_file().encode())
+    (data.location.path / "manifest.json").write_text(replace(data.manifest, metadata=other).to_file())
     found = wrong(work / "masked")
     assert {"metadata", "replay"} <= set(found)
     assert "seed" in found["metadata"]

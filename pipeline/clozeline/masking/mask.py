@@ -18,6 +18,7 @@ from clozeline.store.ledger import Account, Ledger
 from clozeline.store.location import Location, find_location
 from clozeline.store.masks import COUNTS, TokenCounts, check_rule, mask_vocabulary
 from clozeline.store.output import Output, ShardResult
+from clozeline.store.overlap import refuse_covered, refuse_nested
 from clozeline.store.schema import label_dtype, masked_columns, sparse_columns
 from clozeline.store.sections import section
 from clozeline.store.shards import RESTORE, ShardWriter, TokenShard, shard_name
@@ -282,10 +283,13 @@ def mask(
     Raises:
         DataError: `packed` is no finished packed data set, or damaged.
         DestinationError: `dest` is taken.
+        InputError: `packed` and `dest` lie one inside the other.
     """
     options, run = options or MaskOptions(), run or RunOptions()
     data = Data(run.place(packed), "packing")
     location = find_location(run.place(dest))
+    refuse_nested(str(location), [str(data.location)])
+    refuse_covered(str(location), [str(data.location)])
     check_rule(options.rule, data.metadata, allow_lower_rate=options.allow_lower_rate)
     counts = token_counts(packed, run) if options.rule.replacement == "frequency" else None
     metadata = masked_metadata(data.metadata, options, counts)

@@ -27,6 +27,7 @@ from clozeline.store.documents import TextShard
 from clozeline.store.ledger import Ledger
 from clozeline.store.location import find_location
 from clozeline.store.output import Output, ShardResult
+from clozeline.store.overlap import refuse_covered, refuse_nested
 from clozeline.store.schema import packed_columns, rows_per_batch
 from clozeline.store.shards import shard_name
 
@@ -198,6 +199,7 @@ def pack(
         DataError: `text` is no finished text data set, or damaged.
         TokenizerError: a tokenizer without a mask, padding or separator token, or one that engines disagree on.
         DestinationError: `dest` is taken.
+        InputError: `dest` and `text` or `tokenizer` lie one inside the other; the text holds no token.
     """
     options, run = options or PackOptions(), run or RunOptions()
     if engine not in ENGINES:
@@ -206,6 +208,8 @@ def pack(
     loaded = load_tokenizer(tokenizer)
     data = Data(run.place(text), "sharding")
     location = find_location(run.place(dest))
+    refuse_nested(str(location), [str(data.location)])
+    refuse_covered(str(location), [str(data.location), tokenizer])
     metadata = packed_metadata(data.metadata, loaded, options)
     entries = data.manifest.shards
     task = PackTask(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clozeline.errors import ConfigError, InputError
@@ -20,7 +19,7 @@ from clozeline.store.documents import Documents
 from clozeline.store.location import WORK, Location, find_location
 from clozeline.store.manifest import Metadata, digest
 from clozeline.store.output import Output, ShardResult
-from clozeline.store.remote import is_url
+from clozeline.store.overlap import refuse_covered, refuse_nested
 from clozeline.store.schema import text_columns
 from clozeline.store.shards import ShardWriter, shard_name
 
@@ -79,6 +78,11 @@ class Corpus:
     def inputs(self) -> dict[str, Any]:
         """By what `--resume` knows the files again; never recorded in the data."""
         return {f.name: [f.bytes, f.modified] for f in self.files if f.format != "hf"}
+
+    @property
+    def folders(self) -> set[str]:
+        """In which the files lie."""
+        return {os.path.split(f.path)[0] or "." for f in self.files if f.format != "hf"}
 
     @property
     def bytes(self) -> int:
@@ -230,24 +234,6 @@ def text_output(corpus: Corpus, location: Location) -> Output:
     )
 
 
-def refuse_nested(sources: Sequence[str | os.PathLike[str]], dest: str | os.PathLike[str]) -> None:
-    """Raises InputError when DEST lies inside a SOURCE, where the next run would read it."""
-    if is_url(dest):
-        for source in sources:
-            if f"{dest}/".startswith(f"{os.fspath(source).rstrip('/')}/"):
-                raise InputError(
-                    f"{dest}: lies inside SOURCE {source}, the next run would read it; choose another DEST"
-                )
-        return
-    target = Path(dest).resolve()
-    for source in sources:
-        path = Path(source)
-        if path.is_dir() and target.is_relative_to(path.resolve()):
-            raise InputError(
-                f"{dest}: lies inside SOURCE {source}, the next run would read it; choose a DEST elsewhere"
-            )
-
-
 def shard(
     sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     dest: str | os.PathLike[str],
@@ -272,8 +258,9 @@ def shard(
 
 
 def _shard(paths: list[str], dest: str, options: ShardOptions, run: RunOptions) -> StageResult:
-    refuse_nested(paths, dest)
+    refuse_nested(dest, paths)
     corpus = plan_corpus(paths, options, run)
+    refuse_covered(dest, corpus.folders)
     location = find_location(dest)
     output = text_output(corpus, location)
     work = location / WORK

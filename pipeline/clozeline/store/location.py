@@ -7,6 +7,7 @@ atomic writer, a memory map, a lock), small enough for an object store to offer 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import mmap
@@ -119,7 +120,7 @@ class Location:
     def remove(self, name: str) -> None:
         target = self.path / name
         if target.is_dir() and not target.is_symlink():
-            shutil.rmtree(target)
+            _remove_tree(target)
         else:
             target.unlink(missing_ok=True)
 
@@ -233,6 +234,16 @@ class Location:
             yield
         finally:
             os.close(descriptor)
+
+
+def _remove_tree(folder: Path) -> None:
+    """Also where a straggler is just taking a file away or adding one."""
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                raise
 
 
 def _sync(folder: Path) -> None:

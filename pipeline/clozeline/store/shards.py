@@ -5,6 +5,7 @@ Shapes: B rows asked for, L positions per row.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,7 +133,8 @@ class TokenShard:
     """Random access to the rows of one token shard, without reading the file.
 
     Every record batch but the last has the same number of rows of fixed width, so all of these messages have the same
-    length: a column is one strided view over the whole file, and row r is at batch r // n, place r % n.
+    length: row r is at batch r // n, place r % n, and where a column of a batch begins is known for all of them. Rows are
+    gathered from a view of the file in which a row begins at every value.
 
     Args:
         entry: what the manifest says; its bytes and rows are checked here, its digest is not (`verify` does).
@@ -170,8 +172,9 @@ class TokenShard:
             {k: v for k, v in self.schema_metadata.items() if k not in ("copy", "shard")}
         )
         self.types = dict(zip(schema.names, schema.types, strict=True))
-        self._full: dict[str, NDArray[Any]] = {}  # (batches, n, L) or (batches, n)
-        self._last: dict[str, NDArray[Any]] = {}  # (rest, L) or (rest,)
+        self._windows: dict[str, NDArray[Any]] = {}  # (values, L) or (values,): the row that begins at each value
+        self._starts: dict[str, NDArray[np.int64]] = {}  # for each record batch the value where the column begins
+        self._step: dict[str, int] = {}  # from row to row, in values
         self.batch_rows = 1
         if not self.entry.rows:
             return
@@ -180,41 +183,55 @@ class TokenShard:
         length = source.tell() - start  # of one message
         if not first.num_rows:
             raise ValueError("its first batch is empty")
-        full = self.entry.rows // first.num_rows
+        full, rest = divmod(self.entry.rows, first.num_rows)
         self.batch_rows = first.num_rows
-        rest = self.entry.rows - full * first.num_rows
-        last_start = start + full * length
-        for name, kind in self.types.items():
-            if pa.types.is_fixed_size_list(kind) or pa.types.is_primitive(kind):
-                view = _column(first, name)
-                offset = view.__array_interface__["data"][0] - buffer.address
-                self._full[name] = np.ndarray(
-                    (full, *view.shape),
-                    view.dtype,
-                    self._bytes,
-                    offset,
-                    (length, *view.strides),
-                )
+        end = start + full * length
+        last = None
         if rest:
-            source.seek(last_start)
+            source.seek(end)
             last = _read_batch(source, schema)
             if last.num_rows != rest:
                 raise ValueError(f"its last batch has {last.num_rows} rows, {rest} expected from the manifest")
-            self._keep = last
-            self._last = {name: _column(last, name) for name in self._full}
-            last_start = source.tell()
-        if last_start + _END_OF_STREAM != self.entry.bytes:
-            raise ValueError(f"{self.entry.bytes - last_start} bytes after its last batch, {_END_OF_STREAM} expected")
+            end = source.tell()
+        if end + _END_OF_STREAM != self.entry.bytes:
+            raise ValueError(f"{self.entry.bytes - end} bytes after its last batch, {_END_OF_STREAM} expected")
+        for name, kind in self.types.items():
+            if pa.types.is_fixed_size_list(kind) or pa.types.is_primitive(kind):
+                view = _column(first, name)
+                starts = self._offset(view) + np.arange(full, dtype=np.int64) * length
+                if last is not None:
+                    starts = np.append(starts, self._offset(_column(last, name)))
+                self._map_column(name, view.dtype, view.shape[1:], starts)
+
+    def _offset(self, view: NDArray[Any]) -> int:
+        """Where in the file a column of a record batch begins, in bytes."""
+        return int(view.__array_interface__["data"][0] - self._bytes.__array_interface__["data"][0])
+
+    def _map_column(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], starts: NDArray[np.int64]) -> None:
+        """
+        Args:
+            shape: of a row, (L,) or ().
+            starts: where the column begins in each record batch, in bytes.
+        """
+        step, last_rows = prod(shape), (self.entry.rows - 1) % self.batch_rows + 1
+        ends = starts + self.batch_rows * step * dtype.itemsize
+        ends[-1] = starts[-1] + last_rows * step * dtype.itemsize
+        if starts.min() < 0 or ends.max() > len(self._bytes) or (starts % dtype.itemsize).any():
+            raise ValueError(f"column {name} lies outside of the file, or not at a multiple of {dtype.itemsize} bytes")
+        values = len(self._bytes) // dtype.itemsize
+        windows = (values - step + 1, *shape)
+        self._windows[name] = np.ndarray(windows, dtype, self._bytes, 0, (dtype.itemsize,) * len(windows))
+        self._starts[name], self._step[name] = starts // dtype.itemsize, step
 
     def columns(self) -> list[str]:
-        return list(self._full)
+        return list(self._windows)
 
     def dtype(self, name: str) -> np.dtype[Any]:
-        return self._full[name].dtype
+        return self._windows[name].dtype
 
     def row_shape(self, name: str) -> tuple[int, ...]:
         """(L,) for a column with a value for each position, () for one with a value for each row."""
-        return self._full[name].shape[2:]
+        return self._windows[name].shape[1:]
 
     def take(self, name: str, rows: NDArray[np.int64], out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Rows by number, in the order given: (B, L) or (B,), copied out of the map."""
@@ -233,41 +250,39 @@ class TokenShard:
             rows: int64 (B,).
             where: B places in the first dimension of the columns.
 
+        Raises:
+            IndexError: there is no such row.
+
         Runs of rows go as whole pieces: converted straight out of the map, without a copy in between.
         """
         if not len(rows):
             return
+        if rows.view(np.uint64).max() >= self.entry.rows:  # below zero is far above
+            raise IndexError(f"{self.path}: rows {rows.min()} to {rows.max()}, it has {self.entry.rows}")
         n = self.batch_rows
-        limit = self.entry.rows // n * n
         if isinstance(where, slice) and len(rows) > 1 and bool((rows[1:] - rows[:-1] == 1).all()):
             first, end = int(rows[0]), int(rows[-1]) + 1
             for name, out in columns.items():
                 place = out[where]
                 for start in range(first - first % n, end, n):
                     low, high = max(first, start), min(end, start + n)
-                    source = self._full[name][start // n] if start < limit else self._last[name]
-                    place[low - first : high - first] = source[low - start : high - start]
+                    place[low - first : high - first] = self._piece(name, start // n, low - start, high - start)
             return
-        inside = rows < limit
-        if inside.all():
-            batch, row = rows // n, rows % n
-            for name, out in columns.items():
-                out[where] = self._full[name][batch, row]
-            return
-        batch, row, rest = rows[inside] // n, rows[inside] % n, rows[~inside] - limit
+        batch, row = rows // n, rows % n
         for name, out in columns.items():
-            values = np.empty((len(rows), *self.row_shape(name)), self.dtype(name))
-            values[inside] = self._full[name][batch, row]
-            values[~inside] = self._last[name][rest]
-            out[where] = values
+            out[where] = self._windows[name][self._starts[name][batch] + row * self._step[name]]
+
+    def _piece(self, name: str, batch: int, first: int, end: int) -> NDArray[Any]:
+        """Rows of one record batch: a view, (end - first, L) or (end - first,)."""
+        start, step = int(self._starts[name][batch]), self._step[name]
+        return self._windows[name][start + first * step : start + (end - 1) * step + 1 : step]
 
     def batches(self, *names: str) -> Any:
         """All rows in order, a record batch at a time: dicts of (n, L) or (n,) views into the map."""
-        wanted = names or tuple(self._full)
-        for i in range(self.entry.rows // self.batch_rows):
-            yield {name: self._full[name][i] for name in wanted}
-        if self._last:
-            yield {name: self._last[name] for name in wanted}
+        wanted = names or tuple(self._windows)
+        for batch, first in enumerate(range(0, self.entry.rows, self.batch_rows)):
+            count = min(self.batch_rows, self.entry.rows - first)
+            yield {name: self._piece(name, batch, 0, count) for name in wanted}
 
 
 def _read_batch(source: pa.BufferReader, schema: pa.Schema) -> pa.RecordBatch:

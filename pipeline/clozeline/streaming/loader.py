@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from clozeline.errors import ClozelineError, ConfigError
 from clozeline.streaming.buffers import Buffers
-from clozeline.streaming.parcels import Parcels, parcel_size, unwrap
+from clozeline.streaming.parcels import Parcels, as_it_is, parcel_size
 from clozeline.streaming.tensors import widen
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ class TokenLoader:
         prefetch: batches to read ahead; for each worker at least that many.
         persistent_workers: keep the processes from one epoch to the next.
         multiprocessing_context: "fork", "spawn" or "forkserver"; None for Python's default.
-        pin_memory: give batches in page-locked memory, for asynchronous copies to a GPU; by default where CUDA is.
+        pin_memory: give batches in page-locked memory, for asynchronous copies to a GPU; only where CUDA is.
 
     `state_dict` counts the batches that were given out, not those read ahead. Iterating again after a pass was broken off
-    begins that pass again.
+    begins that pass again, and ends the iterator of the former one.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class TokenLoader:
         prefetch: int = 4,
         persistent_workers: bool = True,
         multiprocessing_context: str | None = None,
-        pin_memory: bool | None = None,
+        pin_memory: bool = True,
     ) -> None:
         if stream.batch_size is None:
             raise ConfigError("the stream gives single rows: make it with a batch_size for TokenLoader")
@@ -53,15 +53,19 @@ class TokenLoader:
             raise ConfigError(f"num_workers is {num_workers} and prefetch is {prefetch}: neither can be below 0")
         self.stream = stream
         self._prefetch = prefetch
-        self._pin = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self._pin = pin_memory and torch.cuda.is_available()
+        self._latest: Turn | None = None
         self._workers: DataLoader[Any] | None = None
         if num_workers:
             size = parcel_size(stream)
+            ahead = max(2, -(-prefetch // size))  # one is filled while another waits
+            self._parcels = Parcels(stream, size, num_workers, ahead + 2)
             self._workers = DataLoader(
-                Parcels(stream, size),
+                self._parcels,
                 batch_size=None,
+                collate_fn=as_it_is,
                 num_workers=num_workers,
-                prefetch_factor=max(1, -(-prefetch // size)),
+                prefetch_factor=ahead,
                 persistent_workers=persistent_workers,
                 multiprocessing_context=multiprocessing_context,
             )
@@ -84,10 +88,11 @@ class TokenLoader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """See `TokenStream.load_state_dict`. The number of workers may differ."""
+        self._latest = None
         self.stream.load_state_dict(state)
 
     def __iter__(self) -> Iterator[Tensors]:
-        turn = self.stream.begin()
+        turn = self._latest = self.stream.begin()
         self.stream.count(turn, -1)
         if self._workers is not None:
             batches = self._from_workers(iter(self._workers))
@@ -99,8 +104,14 @@ class TokenLoader:
 
     def _counted(self, turn: Turn, batches: Iterator[Tensors]) -> Iterator[Tensors]:
         for index, batch in enumerate(batches):
+            if self._pin:  # on this thread: another would not know which device is ours, and take the first
+                batch = {name: values.pin_memory() for name, values in batch.items()}
             self.stream.count(turn, index)
-            yield {name: values.pin_memory() for name, values in batch.items()} if self._pin else batch
+            yield batch
+            if self._latest is not turn:
+                raise ConfigError(
+                    "another pass over this loader has begun, or a state was loaded: go on with a new iterator"
+                )
         self.stream.end(turn)
 
     def _here(self, turn: Turn) -> Iterator[Tensors]:
@@ -110,11 +121,11 @@ class TokenLoader:
             yield widen(columns, dtype, buffers)
 
     def _from_workers(self, parcels: Iterator[Any]) -> Iterator[Tensors]:
-        buffers = Buffers()
+        buffers, receiver = Buffers(), self._parcels.receiver()
         for parcel in parcels:
             if isinstance(parcel, ClozelineError):
                 raise parcel
-            for columns in unwrap(parcel):
+            for columns in receiver.unwrap(parcel):
                 yield widen(columns, self.stream.dtype, buffers)
 
 

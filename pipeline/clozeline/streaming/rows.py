@@ -132,11 +132,17 @@ class TokenRows:
         return tuple(self._length[places].tolist()), tuple(np.diff(ends, prepend=0).tolist())
 
     def prefetch(self, at: Identity) -> None:
-        """Starts to fetch what these rows need, where that is behind a URL."""
-        if self._remote is not None:
-            manifest = self.data.manifest
-            places = np.unique(at.place).tolist()
-            self._remote.prefetch({f.file for place in places for f in manifest.files_of(manifest.shards[place])})
+        """Starts to fetch what these rows need, where that is behind a URL: as much as fills half of the cache."""
+        if self._remote is None:
+            return
+        manifest, names, total = self.data.manifest, [], 0
+        places, first = np.unique(at.place, return_index=True)
+        for place in places[np.argsort(first)].tolist():
+            total += self._bytes(place)
+            if total > self._cache_bytes // 2:
+                break
+            names += [file.file for file in manifest.files_of(manifest.shards[place])]
+        self._remote.prefetch(dict.fromkeys(names))
 
     def check_cache(self, shards_at_once: int) -> None:
         """Raises ConfigError when a remote data set is read from more shards at once than its cache holds."""

@@ -34,7 +34,8 @@ MODEL_COLUMNS = (
     "sentence_order_label",
 )
 LOCATE_ROWS = 16_384  # positions located at once
-_ROWS_PER_SHARD = 64  # gather at least so many from each shard touched, on average
+_ROWS_PER_SHARD = 128  # gather so many from each shard touched, on average,
+_TOGETHER_TOKENS = 2**21  # but no more tokens than these at once
 
 
 class Transform(Protocol):
@@ -205,7 +206,8 @@ class Source:
             self.rows.prefetch(at)
             size = max(1, len(block[0]))
             scattered = self.order.shuffle == "global"
-            together = max(1, _ROWS_PER_SHARD * self.rows.shards // size) if scattered else 1
+            at_once = min(_ROWS_PER_SHARD * self.rows.shards, _TOGETHER_TOKENS // (self.metadata.row_length or 1))
+            together = max(1, at_once // size) if scattered else 1
             for i in range(0, len(block), together):
                 yield from self._group(epoch, _part(at, i * size, (i + together) * size), size, buffers, wide)
             ahead = min(2 * ahead, max(1, LOCATE_ROWS // size))

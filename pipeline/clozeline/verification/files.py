@@ -107,11 +107,13 @@ def check_rows(
             int((ids >= facts.vocabulary_size).sum()),
         )
     inside = np.arange(ids.shape[1]) < tokens[:, None]
-    bad = np.flatnonzero((attention != inside.view(np.uint8)).any(axis=1))
+    bad = np.flatnonzero((attention != inside).any(axis=1))
     for row in bad[:1].tolist():
+        position = int(np.flatnonzero(attention[row] != inside[row])[0])
         findings.add(
             "rows",
-            f"{where}, row {first_row + row}: num_tokens is {tokens[row]}, attention_mask has {int(attention[row].sum())} ones",
+            f"{where}, row {first_row + row}, position {position}: attention_mask is {attention[row, position]}, "
+            f"num_tokens {tokens[row]}",
             len(bad),
         )
     short = np.flatnonzero(tokens < ids.shape[1])

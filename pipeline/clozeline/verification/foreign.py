@@ -82,16 +82,21 @@ class ForeignJob:
         return findings, tally
 
     def _check_rows(self, columns: Columns, first_row: int, findings: Findings) -> None:
-        """Ids exist; padding is padding."""
-        ids, facts = columns["input_ids"], self.reader.facts
+        """Ids exist; attention is 0 or 1; padding is padding."""
+        ids, attention, facts = columns["input_ids"], columns["attention_mask"], self.reader.facts
         bad = (ids < 0) | (ids >= facts.vocabulary_size)
-        overwritten = (columns["attention_mask"] == 0) & (ids != facts.pad_id)
-        for wrong, what in ((bad, "is no id of the vocabulary"), (overwritten, "stands in the padding")):
+        overwritten = (attention == 0) & (ids != facts.pad_id)
+        other = (attention != 0) & (attention != 1)
+        for values, wrong, what in (
+            (ids, bad, "is no id of the vocabulary"),
+            (ids, overwritten, "stands in the padding"),
+            (attention, other, "is the attention, which is 0 or 1"),
+        ):
             if wrong.any():
                 row, position = np.argwhere(wrong)[0].tolist()
                 findings.add(
                     "rows",
-                    f"{self.path}, row {first_row + row}, position {position}: {ids[row, position]} {what}",
+                    f"{self.path}, row {first_row + row}, position {position}: {values[row, position]} {what}",
                     int(wrong.sum()),
                 )
 

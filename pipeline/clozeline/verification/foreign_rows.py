@@ -72,19 +72,33 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
         raise DataError(f"{path}: cannot be read as {path.suffix[1:]} ({error})") from error
 
 
-def _ragged(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Values of a list column, and how many each row has."""
-    if pa.types.is_fixed_size_list(array.type):
-        width = array.type.list_size
-        return array.flatten().to_numpy(zero_copy_only=False), np.full(len(array), width)
-    lengths = array.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
-    return array.flatten().to_numpy(zero_copy_only=False), lengths
+def _ragged(batch: pa.RecordBatch, name: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Values of a list column, and how many each row has.
+
+    Raises:
+        DataError: it holds something other than lists of integers, or values are missing.
+    """
+    array = batch.column(name)
+    kind = array.type
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
+        raise DataError(f"column {name} is of type {kind}, where lists of integers are needed")
+    values = array.flatten()
+    if array.null_count or values.null_count:
+        raise DataError(f"column {name} has missing values")
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        raise DataError(f"column {name} holds text, where integers are needed")
+    try:
+        whole = values.cast(pa.int64())
+    except pa.ArrowException as error:
+        raise DataError(f"column {name} holds something other than integers ({error})") from error
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    lengths = np.full(len(array), width) if width is not None else array.value_lengths().to_numpy()
+    return whole.to_numpy(zero_copy_only=False), lengths.astype(np.int64)
 
 
-def _dense(array: pa.Array, length: int, fill: int) -> NDArray[np.int64]:
-    """A list column as (R, length), filled up."""
-    values, lengths = _ragged(array)
-    rows = np.full((len(array), length), fill, np.int64)
+def _dense(values: NDArray[np.int64], lengths: NDArray[np.int64], length: int, fill: int) -> NDArray[np.int64]:
+    """Rows of any length as (R, length), filled up."""
+    rows = np.full((len(lengths), length), fill, np.int64)
     rows[np.arange(length) < lengths[:, None]] = values
     return rows
 
@@ -103,37 +117,51 @@ class ForeignReader:
     vocabulary: dict[str, int] | None = None
 
     def columns(self, batch: pa.RecordBatch) -> Columns:
+        """The columns of a batch.
+
+        Raises:
+            DataError: a column that cannot be read, or columns that do not fit each other.
+        """
         names = set(batch.schema.names)
+        columns: Columns = {}
         if "input_ids" in names:
-            ids = _dense(batch.column("input_ids"), self.row_length, self.facts.pad_id)
+            values, lengths = _ragged(batch, "input_ids")
+            ids = _dense(values, lengths, self.row_length, self.facts.pad_id)
         else:
-            ids = self._from_text(batch)
-        attention = np.zeros(ids.shape, np.uint8)
-        given = next((n for n in ("attention_mask", "input_mask") if n in names), None)
-        if given is not None:
-            attention = _dense(batch.column(given), self.row_length, 0).astype(np.uint8)
-        else:
-            attention[ids != self.facts.pad_id] = 1
-        given_labels = "labels" in names
-        labels = (
-            _dense(batch.column("labels"), self.row_length, IGNORE)
-            if given_labels
-            else self._from_positions(batch, ids)
-        )
-        columns: Columns = {"input_ids": ids, "labels": labels, "attention_mask": attention}
-        if "word_starts" in names:
-            columns["word_starts"] = _dense(batch.column("word_starts"), self.row_length, 1)
+            ids, lengths = self._from_text(batch)
+        columns["input_ids"] = ids
+        attention = next((n for n in ("attention_mask", "input_mask") if n in names), None)
+        for name, source, fill in (
+            ("labels", "labels", IGNORE),
+            ("attention_mask", attention, 0),
+            ("word_starts", "word_starts", 1),
+        ):
+            if source is not None and source in names:
+                columns[name] = self._fitting(batch, source, lengths, fill)
+        if "labels" not in names:
+            columns["labels"] = self._from_positions(batch, ids)
+        columns.setdefault("attention_mask", ids != self.facts.pad_id)
         return columns
 
-    def _from_text(self, batch: pa.RecordBatch) -> NDArray[np.int64]:
-        """LDDL's columns `A` and `B`: tokens with blanks between them."""
+    def _fitting(self, batch: pa.RecordBatch, name: str, lengths: NDArray[np.int64], fill: int) -> NDArray[np.int64]:
+        """A column with a value for each id."""
+        values, own = _ragged(batch, name)
+        wrong = np.flatnonzero(own != lengths)
+        if len(wrong):
+            raise DataError(f"row {wrong[0]} of these has {lengths[wrong[0]]} ids and {own[wrong[0]]} values of {name}")
+        return _dense(values, own, self.row_length, fill)
+
+    def _from_text(self, batch: pa.RecordBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """LDDL's columns `A` and `B`: tokens with blanks between them. Ids, and how many each row has."""
         rows = np.full((batch.num_rows, self.row_length), self.facts.pad_id, np.int64)
+        lengths = np.zeros(batch.num_rows, np.int64)
         for i, (a, b) in enumerate(zip(batch.column("A").to_pylist(), batch.column("B").to_pylist(), strict=True)):
             row = [*self.facts.prefix_ids, *self._ids(a), self.facts.separator_id]
             if b:
                 row += [*self._ids(b), self.facts.separator_id]
             rows[i, : len(row)] = row
-        return rows
+            lengths[i] = len(row)
+        return rows, lengths
 
     def _ids(self, tokens: str) -> list[int]:
         assert self.vocabulary is not None
@@ -147,16 +175,22 @@ class ForeignReader:
     def _from_positions(self, batch: pa.RecordBatch, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Labels from positions and original ids; entries of weight 0 fill up."""
         labels = np.full(ids.shape, IGNORE, np.int64)
-        ids_name = next(name for name in _SPARSE["ids"] if name in batch.schema.names)
-        positions, originals = batch.column(_SPARSE["positions"][0]).to_pylist(), batch.column(ids_name).to_pylist()
-        weights = batch.column("masked_lm_weights").to_pylist() if "masked_lm_weights" in batch.schema.names else None
-        for i, (at, what) in enumerate(zip(positions, originals, strict=True)):
-            places = np.load(io.BytesIO(at), allow_pickle=False) if isinstance(at, bytes) else np.array(at, np.int64)
-            values = np.array(self._ids(what) if isinstance(what, str) else what, np.int64)
-            if weights is not None:
-                there = np.array(weights[i]) > 0
-                places, values = places[there], values[there]
-            labels[i, places.astype(np.int64)] = values
+        names = [next(name for name in same if name in batch.schema.names) for same in _SPARSE.values()]
+        weighted = "masked_lm_weights" in batch.schema.names
+        columns = [batch.column(name).to_pylist() for name in (*names, *(["masked_lm_weights"] if weighted else []))]
+        for i, (at, what, *weights) in enumerate(zip(*columns, strict=True)):
+            try:
+                places = np.load(io.BytesIO(at), allow_pickle=False) if isinstance(at, bytes) else np.array(at)
+                values = np.array(self._ids(what) if isinstance(what, str) else what, np.int64)
+                places = places.astype(np.int64)
+                if weights:
+                    there = np.array(weights[0]) > 0
+                    places, values = places[there], values[there]
+                if places.shape != values.shape or (places < 0).any():
+                    raise ValueError(f"{len(places)} positions, {len(values)} ids, none of them negative")
+                labels[i, places] = values
+            except (ValueError, TypeError, IndexError, OverflowError, EOFError) as error:
+                raise DataError(f"row {i} of these: {names[0]} and {names[1]} do not fit the row ({error})") from error
         return labels
 
 
@@ -178,11 +212,21 @@ def measure(files: list[Path]) -> tuple[int, int]:
             rows += batch.num_rows
             if not batch.num_rows:
                 continue
-            if "input_ids" in names:
-                longest = max(longest, int(_ragged(batch.column("input_ids"))[1].max()))
-            else:
-                both = zip(batch.column("A").to_pylist(), batch.column("B").to_pylist(), strict=True)
-                longest = max(longest, *(len(a.split()) + len(b.split()) + 3 for a, b in both))
-    if not rows:
-        raise DataError(f"{files[0]}: has no rows")
+            try:
+                longest = max(longest, _longest(batch))
+            except DataError as error:
+                raise DataError(f"{file}: {error}") from error
+    if not longest:
+        raise DataError(f"{files[0]}: has no rows" + (" with an id" if rows else ""))
     return longest, rows
+
+
+def _longest(batch: pa.RecordBatch) -> int:
+    if "input_ids" in batch.schema.names:
+        return int(_ragged(batch, "input_ids")[1].max())
+    for name in ("A", "B"):
+        column = batch.column(name)
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+            raise DataError(f"column {name} must hold text in every row, tokens with blanks between them")
+    both = zip(batch.column("A").to_pylist(), batch.column("B").to_pylist(), strict=True)
+    return max(len(a.split()) + len(b.split()) + 3 for a, b in both)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 class Marks:
     """Where units stand in some rows, which of them are selected, and with what probability they should be.
 
+    What a cap leaves of words and spans depends on their lengths. Under a cap the units are therefore those of a single token,
+    which are all alike, and the row's own share of them stands for the probability.
+
     Attributes:
         units, selected: bool (R, T), at first positions.
         first, at: flat positions of the units and of the selected ones.
@@ -52,6 +55,9 @@ class Marks:
         else:
             self.found = find_units(original, rule, vocabulary, word_starts=word_starts, span_words=span_words)
             self.first = self.found.first
+            if rule.max_predictions is not None:
+                own_share = True
+                self.first = self.first[self.found.tokens == 1]
             self.units = np.zeros(original.shape, bool)
             self.units.reshape(-1)[self.first] = True
         self.words: Units | None = None
@@ -63,8 +69,7 @@ class Marks:
         self.per_row = np.diff(np.searchsorted(self.first, limits))
         self.chosen = np.diff(np.searchsorted(self.at, limits))
         self.maskable = self.per_row if self.found is None else self.found.maskable
-        if own_share or (rule.unit != "token" and rule.max_predictions is not None):
-            # What a cap leaves of words depends on their lengths: the row's own share stands for its expectation.
+        if own_share:
             self.chance = self.chosen / np.maximum(self.per_row, 1)
         else:
             rates = {n: rule.expected(n) / n if n else 0.0 for n in np.unique(self.maskable).tolist()}

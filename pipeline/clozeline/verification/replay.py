@@ -57,12 +57,11 @@ def check_labels(
     report(
         "specials", protected & ~padding, "the label is {label}, a special or protected id, which must not be selected"
     )
-    allowed = np.zeros(max(len(table), int(there.max(initial=0)) + 1), bool)
-    allowed[vocabulary.ordinary_ids] = True
-    allowed[vocabulary.mask_id] = True
-    report(
-        "replacements", ~allowed[there] & (there != label), "id {id} stands for label {label}: no id that may be drawn"
-    )
+    may_stand = np.zeros(len(table), bool)
+    may_stand[vocabulary.ordinary_ids] = True
+    may_stand[vocabulary.mask_id] = True
+    allowed = (there >= 0) & (there < len(table)) & may_stand[np.clip(there, 0, len(table) - 1)]
+    report("replacements", ~allowed & (there != label), "id {id} stands for label {label}: no id that may be drawn")
     stray = (ids == vocabulary.mask_id) & (labels == IGNORE)
     if stray.any():
         row, position = np.argwhere(stray)[0].tolist()

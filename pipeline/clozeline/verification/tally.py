@@ -176,7 +176,8 @@ class Tally:
         # Every second row, and every second position, so that no unit is asked about twice.
         even_rows = marks.at[(marks.at // length % 2 == 0) & (marks.at < (len(ids) - 1) * length)]
         self.neighbours.see(even_rows, marks, length)
-        if rule.unit == "token" or rule.selection == "bernoulli":
+        # Words that "exact" takes go around a circle side by side, in an order that says nothing of pairs.
+        if rule.unit == "token" or rule.selection == "bernoulli" or rule.max_predictions is not None:
             column = marks.at % length
             self._see_adjacent(marks.at[(column % 2 == 0) & (column < length - 1)], marks, rule)
 
@@ -195,15 +196,14 @@ class Tally:
         self.at_variance[:length] += variance
 
     def _see_adjacent(self, at: NDArray[np.intp], marks: Marks, rule: MaskRule) -> None:
-        if rule.selection == "bernoulli":
+        if rule.selection == "bernoulli" and rule.max_predictions is None:
             self.adjacent.see(at, marks, 1)
             return
         pairs = Pairs()
         pairs.see(at, marks, 1)
-        # One of the n is gone, and one of the k.
+        # The row's number of selected units is not free: of its n one is gone, and one of the k.
         places = at[marks.units.reshape(-1)[at + 1]] // marks.units.shape[1]
-        n = marks.per_row.astype(np.float64)
-        pairs.expected = float(((marks.chance * n - 1) / np.maximum(n - 1, 1))[places].sum())
+        pairs.expected = float(((marks.chosen - 1) / np.maximum(marks.per_row - 1, 1))[places].sum())
         self.adjacent.update(pairs)
 
     def see_shape(self, original: NDArray[Any], attention: NDArray[Any], vocabulary: MaskVocabulary) -> None:
@@ -284,8 +284,8 @@ class Tally:
         label = np.where(known, label, 0)
         masked, kept = there == vocabulary.mask_id, there == label
         random = ~masked & ~kept
-        drawn = there[random]
-        self.drawn += np.bincount(drawn[drawn < self.vocabulary_size], minlength=self.vocabulary_size)
+        drawn = there[random & (there >= 0) & (there < self.vocabulary_size)]
+        self.drawn += np.bincount(drawn, minlength=self.vocabulary_size)
         self.originals += np.bincount(label, minlength=self.vocabulary_size)
         if rule.action_unit == "unit":
             first = marks.units.reshape(-1)[at]

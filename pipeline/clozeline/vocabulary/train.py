@@ -12,6 +12,7 @@ from clozeline.errors import ConfigError, DestinationError, InputError
 from clozeline.store.dataset import Data
 from clozeline.store.documents import TextShard
 from clozeline.store.location import WORK, find_location
+from clozeline.store.overlap import refuse_covered, refuse_nested
 
 if TYPE_CHECKING:
     import os
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 Kind = Literal["wordpiece", "bpe", "unigram"]
 KINDS = ("wordpiece", "bpe", "unigram")
+_FILES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+)  # in the order in which they are written
 _BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
 _ROBERTA = {
     "bos_token": "<s>",
@@ -105,15 +111,19 @@ def vocab(
 
     Raises:
         DataError: `text` is no finished text data set, or damaged.
-        DestinationError: `dest` is taken.
+        DestinationError: `dest` is taken, or holds more than a tokenizer.
+        InputError: `text` and `dest` lie one inside the other; the text is too little.
     """
     options = options or VocabOptions()
     data = Data(text, "sharding")
     location = find_location(dest)
+    refuse_nested(dest, [text])
+    refuse_covered(dest, [text])
     present = [name for name in location.names() if name != WORK]
-    if present and "tokenizer.json" not in present:
+    others = [name for name in present if name not in _FILES]
+    if others:
         raise DestinationError(
-            f"{dest}: is not empty ({present[0]}) and holds no tokenizer; choose another DEST or remove it yourself"
+            f"{dest}: holds {others[0]}, which `vocab` does not write; choose another DEST or remove it yourself"
         )
     if present and not force:
         raise DestinationError(f"{dest}: holds a tokenizer; choose another DEST, or --force to replace it")
@@ -132,9 +142,8 @@ def vocab(
     with location.lock():
         for name in present:
             location.remove(name)
-        location.write("tokenizer_config.json", _json(config))
-        location.write("special_tokens_map.json", _json(roles))
-        location.write("tokenizer.json", content.encode())
+        for name, body in zip(_FILES, (_json(config), _json(roles), content.encode()), strict=True):
+            location.write(name, body)
         location.remove_work()
     return VocabResult(
         path=str(dest),
