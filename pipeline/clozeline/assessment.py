@@ -50,8 +50,8 @@ class AssessOptions:
         masking: masks packed rows on the fly; None for rows with static masks, and for pseudo-likelihoods.
         epochs: K, maskings on the fly, 0 to K - 1. Of static masks all copies are used.
         limit_rows: this many rows, drawn from all by a fixed permutation, the same for each masking; None for all.
-        batch_rows: rows at once in a process, or as many positions in shorter rows; None for what `compute` says, else the most that
-            speed the device up and fit its memory. Halved where memory runs out.
+        batch_rows: rows at once in a process, or as many positions in shorter rows; None for what `compute` says, else the most
+            that speed the device up and fit its memory. Halved where memory runs out.
         device: "auto", "cpu", "cuda" or "mps"; a model that is given as a module stays where it is.
         attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
         checkpoint: a file that keeps what is done, once a minute; removed at the end. With `resume` it is gone on from.
