@@ -4,7 +4,9 @@
 
 Each contender runs in a process of its own, in turns, and reports: rows per second after one warm-up batch, the peak memory of the
 process, the largest output of the vocabulary projection, and the loss. The model has the shape of bert-base and random weights,
-unless --model names another. On a GPU (--device cuda --dtype bf16) the model FLOP utilisation is given too, against --peak-tflops.
+unless --model names another. A data set whose rows are padded (`pack --packing documents`) shows what is saved by computing rows of
+near length together; with --documents-apart clozeline reads document by document (`pack --boundaries`). On a GPU (--device cuda
+--dtype bf16) the model FLOP utilisation is given too, against --peak-tflops.
 """
 
 from __future__ import annotations
@@ -29,12 +31,17 @@ from harness import english_rows, record
 CONTENDERS = ("plain loop", "Trainer.evaluate", "clozeline")
 
 
-def batches(args: argparse.Namespace, rows: int) -> Iterator[dict[str, torch.Tensor]]:
-    stream = clozeline.TokenStream(args.data, batch_size=args.batch_rows, shuffle=None, epoch=0)
+def batches(
+    args: argparse.Namespace, rows: int, together: int = 1, columns: tuple[str, ...] = ()
+) -> Iterator[dict[str, torch.Tensor]]:
+    options = clozeline.StreamOptions(columns=columns)
+    size = min(rows, together * args.batch_rows)
+    stream = clozeline.TokenStream(args.data, batch_size=size, shuffle=None, epoch=0, options=options)
     for number, batch in enumerate(stream):
-        if number * args.batch_rows >= rows:
+        left = rows - number * size
+        if left <= 0:
             return
-        yield {name: batch[name] for name in ("input_ids", "attention_mask", "labels")}
+        yield {name: batch[name][:left] for name in ("input_ids", "attention_mask", "labels", *columns)}
 
 
 def plain_loop(model: Any, args: argparse.Namespace) -> Callable[[int], float]:
@@ -80,10 +87,12 @@ def trainer(model: Any, args: argparse.Namespace) -> Callable[[int], float]:
 
 
 def ours(model: Any, args: argparse.Namespace) -> Callable[[int], float]:
-    options = clozeline.EvaluateOptions(dtype=args.dtype)
+    apart = args.documents_apart
+    options = clozeline.EvaluateOptions(dtype=args.dtype, batch_rows=args.batch_rows, documents_apart=apart)
+    columns = ("document_lengths",) if apart else ()
 
     def run(rows: int) -> float:
-        loss = clozeline.evaluate(model, batches(args, rows), options).loss
+        loss = clozeline.evaluate(model, batches(args, rows, 8, columns), options).loss  # as `assess` reads them
         assert loss is not None
         return loss
 
@@ -146,6 +155,7 @@ def main() -> None:
     parser.add_argument("--model", help="folder of a model  [default: bert-base shape, random weights]")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bf16", "fp16"])
+    parser.add_argument("--documents-apart", action="store_true", help="clozeline only: each document read alone")
     parser.add_argument("--peak-tflops", type=float, help="of the device, for the utilisation")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     args = parser.parse_args()

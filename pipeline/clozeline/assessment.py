@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _LITTLE_PADDING = 0.02
 _SORTED_TOGETHER = 8  # batches
-_SORTED_SHARES = 8  # of the rows
+_SHARES = 8  # of the rows
+_PASSES = 4  # of a batch for pseudo-likelihoods
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,8 +50,8 @@ class AssessOptions:
         masking: masks packed rows on the fly; None for rows with static masks, and for pseudo-likelihoods.
         epochs: K, maskings on the fly, 0 to K - 1. Of static masks all copies are used.
         limit_rows: this many rows, drawn from all by a fixed permutation, the same for each masking; None for all.
-        batch_rows: rows at once in a process, or as many positions in shorter rows; None for the most that speed the device up
-            and fit its memory. Halved where memory runs out.
+        batch_rows: rows at once in a process, or as many positions in shorter rows; None for what `compute` says, else the most
+            that speed the device up and fit its memory. Halved where memory runs out.
         device: "auto", "cpu", "cuda" or "mps"; a model that is given as a module stays where it is.
         attention, trust_remote_code, allow_pickle: see `evaluation.models.load_model`.
         checkpoint: a file that keeps what is done, once a minute; removed at the end. With `resume` it is gone on from.
@@ -209,7 +210,9 @@ def _one(
         )
     check_fit(loaded, source, data.metadata, data.tokenizer_path)
     sha256 = model_digest(loaded)
-    batch_rows = options.batch_rows or _rows_that_fit(loaded, device, data, options, on_warning)
+    batch_rows = (
+        options.batch_rows or options.compute.batch_rows or _rows_that_fit(loaded, device, data, options, on_warning)
+    )
     batches = Batches(data, options, batch_rows)
     checkpoint = None
     if options.checkpoint is not None:
@@ -220,7 +223,7 @@ def _one(
             "dtype": options.compute.dtype,
             "documents_apart": options.compute.documents_apart,
             "limit_rows": options.limit_rows,
-            "batch_rows": batch_rows,
+            "batch_rows": [batch_rows, batches.batch_rows],
         }
         checkpoint = Checkpoint(
             f"{os.fspath(options.checkpoint)}{suffix}",
@@ -273,11 +276,8 @@ def _rows_that_fit(
 class Batches:
     """This process's batches of all maskings, one after another.
 
-    Where rows are padded, or documents read apart, a batch is several times what is computed at once, so that it can be sorted into
-    sequences of near length: up to 8 times, but no more than an eighth of the rows, so that processes get equal shares.
-
     Args:
-        batch_rows: that are computed at once.
+        computed: rows at once in the model.
 
     Attributes:
         batch_rows: B.
@@ -285,16 +285,14 @@ class Batches:
         skip: batches to leave out at the start, done before.
     """
 
-    def __init__(self, data: Data, options: AssessOptions, batch_rows: int) -> None:
+    def __init__(self, data: Data, options: AssessOptions, computed: int) -> None:
         self._data, self._options, self.skip = data, options, 0
         copies = len({entry.copy for entry in data.manifest.shards})
         in_one = data.manifest.rows // max(1, copies)
         self._limit = min(in_one, options.limit_rows or in_one)
         self._maskings = 1 if options.compute.pseudo_likelihood else max(copies, options.epochs)
         self.rows = self._limit * self._maskings
-        self.batch_rows = batch_rows
-        if options.compute.documents_apart or _padding(data) > _LITTLE_PADDING:
-            self.batch_rows *= max(1, min(_SORTED_TOGETHER, self._limit // (_SORTED_SHARES * batch_rows)))
+        self.batch_rows = self._together(computed)
         self._extra = ("document_lengths",) if data.metadata.config_of("packing").get("boundaries") else ()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -308,6 +306,22 @@ class Batches:
             for number, batch in zip(range(done, per_masking), stream, strict=False):
                 first = number * together + process_rank() * self.batch_rows
                 yield self._named(batch, masking, self._limit - first)
+
+    def _together(self, computed: int) -> int:
+        """Rows of a batch; an eighth of all at most, so that processes get equal shares.
+
+        Where rows are padded, or documents read apart, up to 8 times what is computed at once, to be sorted into sequences of near
+        length. For pseudo-likelihoods, of which a row of n tokens makes n, as few as make some passes.
+        """
+        most = max(1, self._limit // _SHARES)
+        entries, length = self._data.manifest.shards, self._data.metadata.row_length or 1
+        tokens = sum(e.tokens for e in entries) / max(1, sum(e.rows for e in entries))
+        if self._options.compute.pseudo_likelihood:
+            return max(1, min(most, int(_PASSES * computed * length / max(1.0, tokens) ** 2)))
+        positions = sum(e.rows * (e.row_length or length) for e in entries) / max(1, sum(e.rows for e in entries))
+        if self._options.compute.documents_apart or tokens < (1 - _LITTLE_PADDING) * positions:
+            return computed * max(1, min(_SORTED_TOGETHER, most // computed))
+        return computed
 
     def row(self, masking: int, shard: int, row: int) -> dict[str, Any]:
         """A batch of one row."""
@@ -341,13 +355,6 @@ class Batches:
         keep = (batch["row"] >= 0).numpy() & (np.arange(len(batch["row"])) < left)
         kept = {name: values[keep] for name, values in batch.items()} if not keep.all() else dict(batch)
         return {**kept, "masking": np.full(int(keep.sum()), masking)}
-
-
-def _padding(data: Data) -> float:
-    """The share of all positions."""
-    shards = data.manifest.shards
-    positions = sum(e.rows * (e.row_length or data.metadata.row_length or 0) for e in shards)
-    return 1 - sum(e.tokens for e in shards) / positions if positions else 0.0
 
 
 @dataclass(frozen=True, slots=True)

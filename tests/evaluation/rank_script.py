@@ -54,12 +54,11 @@ def main(prepared: Path, out: Path, models: list[Path]) -> None:
                 on_the_fly = clozeline.assess(
                     prepared / "packed", model, clozeline.AssessOptions(masking=masking, epochs=2, **common)
                 )
-                apart = clozeline.assess(
-                    prepared / "masked",
-                    model,
-                    clozeline.AssessOptions(compute=clozeline.EvaluateOptions(documents_apart=True), **common),
-                )
-                for name, found in (("static", static), ("on the fly", on_the_fly), ("apart", apart)):
+                ways = {"static": static, "on the fly": on_the_fly}
+                if batch_rows == 7:
+                    options = clozeline.AssessOptions(compute=clozeline.EvaluateOptions(documents_apart=True), **common)
+                    ways["apart"] = clozeline.assess(prepared / "masked", model, options)
+                for name, found in ways.items():
                     body = found.result.to_json()
                     how = ("seconds", "rows_per_second", "tokens_per_second", "processes")
                     key = f"{model.name}, {name}, batch {batch_rows}, limit {limit}"

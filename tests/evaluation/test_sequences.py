@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tiny_models import CONFIGS, LENGTH, plain_loss, rows_of, tiny_model
 
 import clozeline
+from clozeline.assessment import Batches
 from clozeline.evaluation.evaluate import EvaluateOptions
 from clozeline.evaluation.sequences import documents_of, in_turn, take, whole_rows
 from clozeline.store.dataset import Data
 
 APART = EvaluateOptions(documents_apart=True)
+PLL = EvaluateOptions(pseudo_likelihood=True)
 
 
 def losses_alone(model: Any, rows: dict[str, np.ndarray]) -> dict[tuple[int, int, int], np.ndarray]:
@@ -115,6 +117,24 @@ def test_rows_of_many_lengths_are_computed_with_little_padding(prepared: Path, b
         assert result.loss == pytest.approx(expected, rel=1e-6)
         padding[together] = result.padding_share
     assert padding[64] < 0.1 < padding[4] < 1 - mask.mean(), padding
+
+
+def test_padded_rows_are_sorted_across_batches_and_full_ones_are_not(tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.txt").write_text("\n".join("the word1 " * (i % 13 + 1) for i in range(256)) + "\n")
+    for packing in ("documents", "concat"):
+        clozeline.prepare(
+            tmp_path / "corpus.txt",
+            tmp_path / packing,
+            tokenizer,
+            pack_options=clozeline.PackOptions(max_length=LENGTH, packing=packing),
+            run=clozeline.RunOptions(executor="serial"),
+        )
+    padded, full = (Data(tmp_path / packing / "masked") for packing in ("documents", "concat"))
+    options = clozeline.AssessOptions()
+    assert Batches(padded, options, 2).batch_rows == 16
+    assert Batches(padded, options, 16).batch_rows == padded.manifest.rows // 8 // 16 * 16 > 16, "an eighth of the rows"
+    assert Batches(full, options, 2).batch_rows == 2
+    assert 1 <= Batches(padded, clozeline.AssessOptions(compute=PLL), 2).batch_rows < 16
 
 
 def test_documents_apart_need_boundaries(prepared: Path, bert: Any) -> None:

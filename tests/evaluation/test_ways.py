@@ -182,9 +182,13 @@ def test_half_precision_is_near_float32(
 @pytest.mark.parametrize("kind", ["bert", "modernbert"])
 def test_a_compiled_encoder_gives_the_same_loss(kind: str, prepared: Path, vocabulary_size: int) -> None:
     model = tiny_model(kind, vocabulary_size)
-    plain, compiled = (assess(prepared, model, batch_rows=7, compute=EvaluateOptions(compile=c)) for c in (False, True))
-    assert compiled.loss == pytest.approx(plain.loss, rel=1e-6)
-    assert compiled.selected_tokens == plain.selected_tokens
+    for apart in (False, True):  # rows of one length, documents of many
+        plain, compiled = (
+            assess(prepared, model, batch_rows=7, compute=EvaluateOptions(compile=c, documents_apart=apart))
+            for c in (False, True)
+        )
+        assert compiled.loss == pytest.approx(plain.loss, rel=1e-6)
+        assert compiled.selected_tokens == plain.selected_tokens
     frames = torch._dynamo.utils.counters["frames"]
     assert frames["ok"] > 0, "nothing was compiled"
 

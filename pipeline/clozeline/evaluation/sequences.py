@@ -76,9 +76,15 @@ def in_turn(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def take(lengths: NDArray[np.int64], first: int, positions: int) -> int:
-    """How many sequences go together from the `first` on: as many as make no more than `positions` when filled up; at least one.
+    """How many sequences go together from the `first` on, at least one.
+
+    As many as make no more than `positions` when filled up; but once there is a quarter of that, none that is shorter than three
+    quarters of the longest: then padding would cost more than another part does.
 
     Args:
         lengths: int64 (S,), longest first.
     """
-    return min(len(lengths) - first, max(1, positions // max(1, int(lengths[first]))))
+    longest = max(1, int(lengths[first]))
+    near = int(np.searchsorted(-lengths, -0.75 * longest, side="right")) - first
+    most = min(len(lengths) - first, max(1, positions // longest))
+    return min(most, max(near, -(-positions // (4 * longest))))
