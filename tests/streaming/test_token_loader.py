@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import threading
@@ -106,6 +107,25 @@ def test_epochs_reach_workers(packed: Path, method: str, persistent: bool) -> No
             assert loader.epoch == epoch
         assert_same(found, expected.pop(0))
     assert loader.state_dict()["epoch"] == 10
+
+
+def test_a_worker_that_starts_late_does_not_begin_the_next_epoch(packed: Path) -> None:
+    """By then the main process has given out the last batch, and with it the epoch has ended."""
+    stream = TokenStream(packed, batch_size=3, transform=MASKING)
+    iterator = iter(stream)
+    for _ in range(31):
+        next(iterator)
+    loader = TokenLoader(TokenStream(packed, batch_size=3, transform=MASKING), num_workers=2)
+    loader.load_state_dict(stream.state_dict())
+    expected = list(iterator)
+    given_out = multiprocessing.get_context("fork").Event()
+    loader._workers.worker_init_fn = lambda worker: given_out.wait(60) if worker == 1 else None
+    found = []
+    for batch in loader:
+        found.append(batch)
+        if len(found) == len(expected):
+            given_out.set()
+    assert_same(found, expected)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -17,6 +17,7 @@ from clozeline.streaming.tensors import widen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from clozeline.streaming.parcels import Receiver
     from clozeline.streaming.stream import TokenStream, Turn
     from clozeline.streaming.tensors import Tensors
 
@@ -95,7 +96,8 @@ class TokenLoader:
         turn = self._latest = self.stream.begin()
         self.stream.count(turn, -1)
         if self._workers is not None:
-            batches = self._from_workers(iter(self._workers))
+            receiver = self._parcels.begin(turn)
+            batches = self._from_workers(iter(self._workers), receiver)
         elif self._prefetch:
             batches = read_ahead(self._here(turn), self._prefetch)
         else:
@@ -120,8 +122,8 @@ class TokenLoader:
         for columns in self.stream.columns(turn, range(turn.plan.batches), buffers, dtype):
             yield widen(columns, dtype, buffers)
 
-    def _from_workers(self, parcels: Iterator[Any]) -> Iterator[Tensors]:
-        buffers, receiver = Buffers(), self._parcels.receiver()
+    def _from_workers(self, parcels: Iterator[Any], receiver: Receiver) -> Iterator[Tensors]:
+        buffers = Buffers()
         for parcel in parcels:
             if isinstance(parcel, ClozelineError):
                 raise parcel

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from clozeline.streaming.stream import TokenStream
+    from clozeline.streaming.stream import TokenStream, Turn
 
 PARCEL_BYTES = 2**19  # of input_ids,
 _MOST_BATCHES = 8  # but no more batches than these: a transform may have made them larger
@@ -144,15 +144,19 @@ class Parcels(IterableDataset):  # type: ignore[type-arg]
         self._stream, self._size = stream, size
         self._in_use = torch.zeros((workers, pieces), dtype=torch.uint8)
         self._in_use.share_memory_()  # type: ignore[no-untyped-call]
+        self._pass = torch.zeros(2, dtype=torch.int64)  # epoch, start
+        self._pass.share_memory_()  # type: ignore[no-untyped-call]
 
-    def receiver(self) -> Receiver:
-        """For one pass."""
+    def begin(self, turn: Turn) -> Receiver:
+        """Tells the workers which pass begins. They must not ask the stream: when a slow one has started, the main process may
+        have given out the whole of a short pass, and the stream stands in the next epoch."""
+        self._pass[0], self._pass[1] = turn.epoch, turn.plan.start
         return Receiver(self._in_use.numpy())
 
     def __iter__(self) -> Iterator[Parcel | ClozelineError]:
         info = get_worker_info()
         assert info is not None
-        turn = self._stream.begin()
+        turn = self._stream.join(*self._pass.tolist())
         firsts = range(info.id * self._size, turn.plan.batches, info.num_workers * self._size)
         ends = ((first, min(first + self._size, turn.plan.batches)) for first in firsts)
         indices = [range(*end) for end in ends]

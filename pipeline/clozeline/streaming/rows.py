@@ -5,6 +5,7 @@ Shapes: B rows asked for, L positions per row, S shards.
 
 from __future__ import annotations
 
+import os
 import resource
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,8 +17,6 @@ from clozeline.store.dataset import Data
 from clozeline.streaming.cache import CacheOptions, RemoteFolder, is_url
 
 if TYPE_CHECKING:
-    import os
-
     from numpy.typing import NDArray
 
     from clozeline.store.manifest import Metadata
@@ -206,7 +205,7 @@ class TokenRows:
 def _allow_open_files(count: int) -> None:
     """Raises this process's own limit of open files, within what the system grants: every shard that is mapped keeps one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = count + _OTHER_FILES
+    needed = count + len(os.listdir("/dev/fd")) + _OTHER_FILES  # noqa: PTH208  # names are enough
     if soft != resource.RLIM_INFINITY and soft < needed:
         limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))

@@ -373,6 +373,10 @@ class TokenStream(IterableDataset):  # type: ignore[type-arg]
         epoch, start, generation = self._cursor.begin(workers)
         return Turn(self._plan(start), epoch, generation, worker)
 
+    def join(self, epoch: int, start: int) -> Turn:
+        """The pass that another process has begun at a row of an epoch."""
+        return Turn(self._plan(start), epoch, generation=0, worker=0)
+
     def count(self, turn: Turn, index: int, step: int = 1) -> None:
         """Notes that the batch of this index is given out. With the last one the pass counts as ended: some trainers ask for
         as many batches as there are, and never for the end."""
