@@ -63,7 +63,7 @@ class Cluster:
             str(file),
             "--no-dashboard",
         )
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not file.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
         self.scheduler_file = file

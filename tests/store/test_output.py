@@ -179,6 +179,17 @@ def test_force_killed_in_the_middle_leaves_no_old_shards_in_a_new_data_set(
     assert len(list(dest.glob("*.arrow"))) == 2
 
 
+def test_where_one_place_of_a_run_is_taken_the_other_is_not_begun(
+    corpus: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    dest = tmp_path / "out"
+    (dest / "masked").mkdir(parents=True)
+    (dest / "masked" / "mine.txt").write_text("mine")
+    with pytest.raises(DestinationError, match="masked: is not empty"):
+        prepare(corpus, dest, tokenizer, OPTIONS, run=serial())
+    assert [p.name for p in dest.iterdir()] == ["masked"]
+
+
 def test_existing_places_are_refused(corpus: Path, tmp_path: Path, clean: dict[str, bytes]) -> None:
     with pytest.raises(DestinationError, match="holds a finished data set; choose another DEST, or --force"):
         shard(corpus, tmp_path / "clean", OPTIONS, serial())

@@ -209,6 +209,8 @@ def run_stage(
     options = options.for_work(input_bytes / 1e6 * seconds_per_mb)
     by_stage = {output.metadata.stage: output for output in outputs}
     started = time.time()
+    for output in outputs:  # all of them, before one of them is begun
+        output.refuse_foreign(force=options.force, resume=options.resume)
     with contextlib.ExitStack() as stack:
         for output in outputs:
             stack.enter_context(output.open(resume=options.resume, force=options.force))

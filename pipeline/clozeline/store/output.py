@@ -76,7 +76,7 @@ class Output:
         Raises:
             DestinationError: it is taken, locked, or holds other work than this.
         """
-        self._refuse_foreign(force=force, resume=resume)
+        self.refuse_foreign(force=force, resume=resume)
         with self.location.lock():
             if force:
                 for name in (NAME, *self.location.names()):  # the manifest first: half a data set is none
@@ -113,7 +113,8 @@ class Output:
         if not self.location.names():
             self.location.remove_folder()
 
-    def _refuse_foreign(self, *, force: bool, resume: bool) -> None:
+    def refuse_foreign(self, *, force: bool, resume: bool) -> None:
+        """Raises DestinationError where the folder holds what this work may not replace or finish."""
         if not self.location.exists():
             return
         if not self.location.is_folder():
